@@ -12,7 +12,7 @@ use crate::diagnostics::{Problem, Report};
 use crate::ir::Constant;
 use crate::onnx::ModelFile;
 use crate::onnx::quantize::{
-    Affine, Calibration, Histogram, Method, Quantized, Quantizer, Range, with_outputs,
+    Affine, Calibration, Histogram, Method, Quantized, Quantizer, Range, Site, with_outputs,
 };
 use crate::options::CompileOptions;
 
@@ -238,11 +238,13 @@ impl Outcome {
             }
         }
         let text = |name: &str| errors.get(name).copied().unwrap_or_default().text();
-        let width = sites.iter().map(|site| site.name.chars().count()).max();
-        let width = width.unwrap_or_default();
-        let rows = sites
-            .iter()
-            .map(|site| format!("{:width$}  {:6}  {}\n", site.name, site.op, text(&site.output)));
+        let width = |of: fn(&Site) -> &str| {
+            sites.iter().map(|site| of(site).chars().count()).max().unwrap_or_default()
+        };
+        let (names, ops) = (width(|site| &site.name), width(|site| &site.op));
+        let rows = sites.iter().map(|site| {
+            format!("{:names$}  {:ops$}  {}\n", site.name, site.op, text(&site.output))
+        });
         let outputs = float_model.proto.graph.iter().flat_map(|graph| &graph.output);
         let outputs =
             outputs.map(|port| format!("output `{0}`: {1}\n", port.name(), text(port.name())));

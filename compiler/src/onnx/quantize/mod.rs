@@ -35,6 +35,12 @@ use writer::Writer;
 /// Operators that are quantised.
 const QUANTISED: [&str; 4] = ["Conv", "Gather", "Gemm", "MatMul"];
 
+/// Operators without weights that read bytes if samples give ranges: their numbers would take four times the memory.
+const POOLS: [&str; 2] = ["AveragePool", "GlobalAveragePool"];
+
+/// Operators whose result has the type of their first operand, as far as [`pools`] looks through them.
+const PASSED: [&str; 5] = ["Add", "Clip", "Concat", "MaxPool", "Relu"];
+
 /// What a model's numbers become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
@@ -89,7 +95,7 @@ pub struct Site {
     input: String,
     /// Its place among the nodes.
     node: usize,
-    /// The axis of the weights that output channels go along.
+    /// The axis of the weights that output channels go along; 0 if it has none.
     axis: usize,
     /// Whether a product takes its operands as they are: `alpha`, `beta` and `transA` are not given.
     is_plain: bool,
@@ -178,7 +184,11 @@ impl Quantizer {
         }
         let external_files = external.files().map(PathBuf::from).collect();
         fold::fold_batch_norm(graph, &mut constants);
-        let sites = sites(graph, &constants, method, skip);
+        let mut sites = sites(graph, &constants, method, skip);
+        if method == Method::Static {
+            sites.extend(pools(graph, &sites, skip));
+            sites.sort_by_key(|site| site.node);
+        }
         if sites.is_empty() && method != Method::Float16 {
             return Err(Problem::new(format!(
                 "there is nothing to quantise: no {} with constant float32 weights that are finite",
@@ -189,7 +199,7 @@ impl Quantizer {
         Ok(Quantizer { file, method, skip: skip.to_vec(), constants, sites, external_files })
     }
 
-    /// The operators whose weights are going to be quantised, in the model's order.
+    /// The operators that are going to be quantised, in the model's order.
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
@@ -437,6 +447,45 @@ fn sites(
         })
     };
     nodes.filter_map(site).collect()
+}
+
+/// Pools of what operators with weights compute, whose type is therefore known.
+fn pools(graph: &GraphProto, sites: &[Site], skip: &[String]) -> Vec<Site> {
+    let pool = |(at, node): (usize, &NodeProto)| {
+        let is_pool = POOLS.iter().any(|op| is_plain(node, op)) && !is_skipped(node, skip);
+        let [input] = &node.input[..] else { return None };
+        if !is_pool || !is_computed(graph, sites, input) {
+            return None;
+        }
+        Some(Site {
+            name: name_of(node).to_owned(),
+            op: node.op_type().to_owned(),
+            output: node.output.first()?.clone(),
+            input: input.clone(),
+            node: at,
+            axis: 0,
+            is_plain: false,
+        })
+    };
+    graph.node.iter().enumerate().filter_map(pool).collect()
+}
+
+/// Whether a value is that of a quantised operator, or what [`PASSED`] operators make of one.
+fn is_computed<'a>(graph: &'a GraphProto, sites: &[Site], mut value: &'a str) -> bool {
+    // Each step goes to an earlier node.
+    for node in graph.node.iter().rev() {
+        if node.output.first().is_none_or(|output| output != value) {
+            continue;
+        }
+        if sites.iter().any(|site| site.output == value) {
+            return true;
+        }
+        match node.input.first() {
+            Some(input) if PASSED.contains(&node.op_type()) => value = input,
+            _ => return false,
+        }
+    }
+    false
 }
 
 #[cfg(test)]

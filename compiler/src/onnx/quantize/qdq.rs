@@ -47,14 +47,14 @@ pub(super) fn activations_and_weights(
     }
 }
 
-/// Has a node read dequantised weights; their scales.
+/// Has a node read dequantised weights, if it has some; their scales.
 pub(super) fn weights(
     quantizer: &Quantizer,
     writer: &mut Writer<'_>,
     site: &Site,
     node: &mut NodeProto,
 ) -> Option<Vec<f32>> {
-    let weight = node.input[1].clone();
+    let weight = node.input.get(1)?.clone();
     let channels = Channels::new(quantizer.constants.get(&weight)?, site.axis)?;
     let purpose = if site.axis == 0 { "rows" } else { "columns" };
     let made = writer.once(&weight, purpose, |writer| {

@@ -294,3 +294,36 @@ fn rows_that_are_looked_up_are_bytes_with_a_scale_each() {
     let small = quantizer(model(127), Method::Weights8);
     assert_eq!(small.sites().iter().map(|site| site.op.as_str()).collect::<Vec<_>>(), ["MatMul"]);
 }
+
+#[test]
+fn pools_of_what_is_quantised_read_bytes_if_samples_give_ranges() {
+    let model = |pool: &str| {
+        ModelBuilder::new(13)
+            .input("x", DType::F32, &[1, 1, 2, 2])
+            .initializer("w", &f32s(&[1, 1, 1, 1], &[1.0]))
+            .node("Conv", &["x", "w"], &["c"], &[])
+            .node("Relu", &["c"], &["r"], &[])
+            .node(pool, &["r"], &["y"], &[])
+            .output("y", DType::F32, &[1, 1, 1, 1])
+    };
+    let ops = |quantizer: &Quantizer| -> Vec<String> {
+        quantizer.sites().iter().map(|site| site.op.clone()).collect()
+    };
+    let pooled = quantizer(model("GlobalAveragePool"), Method::Static);
+    assert_eq!(ops(&pooled), ["Conv", "GlobalAveragePool"]);
+    assert_eq!(pooled.activations(), ["r", "x"].into());
+    let scale = Affine { scale: 0.5, zero_point: 0 };
+    let scales = ["r", "x"].map(|name| (name.to_owned(), scale)).into();
+    let graph = pooled.quantized(&scales).unwrap().file.proto.graph.unwrap();
+    let expected = [
+        "r_QuantizeLinear = QuantizeLinear(r, r_scale, r_zero_point)",
+        "r_DequantizeLinear = DequantizeLinear(r_QuantizeLinear, r_scale, r_zero_point)",
+        "y = GlobalAveragePool(r_DequantizeLinear)",
+    ];
+    assert_eq!(nodes(&graph)[5..], expected);
+    // Greatest elements are bytes if their operands are; nothing tells of a result of no quantised operator.
+    assert_eq!(ops(&quantizer(model("GlobalMaxPool"), Method::Static)), ["Conv"]);
+    assert_eq!(ops(&quantizer(model("GlobalAveragePool"), Method::Weights8)), ["Conv"]);
+    let other = model("Sigmoid").node("GlobalAveragePool", &["y"], &["z"], &[]);
+    assert_eq!(ops(&quantizer(other, Method::Static)), ["Conv"]);
+}
