@@ -1,4 +1,4 @@
-//! `cargo xtask machines`: the digits example on machines of other kinds, by an emulator.
+//! `cargo xtask machines`: the examples that classify on machines of other kinds, by an emulator.
 
 mod libraries;
 mod loops;
@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Result, process, test, workspace};
+use crate::test::{DIGITS, Example, KEYWORDS};
+use crate::{Result, process, workspace};
 
 #[derive(clap::Args)]
 #[group(id = "machines")]
@@ -45,7 +46,7 @@ enum System {
     Wasi,
     /// A browser, in which Node.js draws digits: the example is the one that is a web page.
     Browser,
-    /// None: the example is the one that is firmware.
+    /// None: examples are those that are firmware.
     None,
 }
 
@@ -54,6 +55,9 @@ const WASI_PROGRAM: &str = "xtask/src/wasi.mjs";
 
 /// What draws digits on the web page in Node.js, from the workspace's folder.
 const PAGE_PROGRAM: &str = "xtask/src/page.mjs";
+
+/// A machine that has room for the keywords alone.
+const SMALL: &str = "thumbv6m-none-eabi";
 
 const MACHINES: &[Machine] = &[
     Machine {
@@ -127,6 +131,20 @@ const MACHINES: &[Machine] = &[
         system: System::None,
     },
     Machine {
+        triple: SMALL,
+        cpu: None,
+        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
+        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
+        system: System::None,
+    },
+    Machine {
+        triple: "riscv32imac-unknown-none-elf",
+        cpu: None,
+        packages: &["gcc-riscv64-unknown-elf", "qemu-system-misc"],
+        programs: &["riscv64-unknown-elf-gcc", "qemu-system-riscv32"],
+        system: System::None,
+    },
+    Machine {
         triple: "wasm32-unknown-unknown",
         cpu: None,
         packages: &["clang", "chromium", "chromium-driver", "nodejs"],
@@ -156,11 +174,11 @@ const MACHINES: &[Machine] = &[
     },
 ];
 
-/// Runs the example on each machine that is asked for, and prints a table.
+/// Runs the examples on each machine that is asked for, and prints a table.
 ///
 /// # Errors
 ///
-/// A target is not in the table; the example does not build, run or tell digits apart on one. A
+/// A target is not in the table; an example does not build, run or classify well on one. A
 /// machine whose compiler or emulator is not installed is skipped, which is said.
 pub(crate) fn run(options: &Options) -> Result {
     for triple in &options.triples {
@@ -173,11 +191,15 @@ pub(crate) fn run(options: &Options) -> Result {
     if options.install {
         install(&wanted);
     }
-    let outcomes: Vec<(String, Outcome)> =
-        wanted.iter().map(|machine| (machine.name(), outcome(machine))).collect();
-    println!("\n{:<40} digits", "target");
+    let mut outcomes = Vec::new();
+    for machine in wanted {
+        for example in machine.examples() {
+            outcomes.push((machine.name(), example.name, outcome(machine, example)));
+        }
+    }
+    println!("\n{:<40} {:<8} printed", "target", "example");
     let mut failed = 0;
-    for (name, outcome) in &outcomes {
+    for (name, example, outcome) in &outcomes {
         let text = match outcome {
             Outcome::Ran(lines) => lines.join(", "),
             Outcome::Skipped(why) => format!("SKIPPED: {why}"),
@@ -186,11 +208,11 @@ pub(crate) fn run(options: &Options) -> Result {
                 format!("FAILED: {why}")
             }
         };
-        println!("{name:<40} {text}");
+        println!("{name:<40} {example:<8} {text}");
     }
     match failed {
         0 => Ok(()),
-        _ => Err(format!("the example fails on {failed} of {} machines", outcomes.len()).into()),
+        _ => Err(format!("{failed} of {} runs fail", outcomes.len()).into()),
     }
 }
 
@@ -200,6 +222,16 @@ impl Machine {
         match self.cpu {
             Some([cpu, _]) => format!("{} {cpu}", self.triple),
             None => self.triple.to_owned(),
+        }
+    }
+
+    /// What runs on it.
+    fn examples(&self) -> &'static [Example] {
+        match self.system {
+            _ if self.triple == SMALL => &[KEYWORDS],
+            // The page reads digits.
+            System::Browser => &[DIGITS],
+            _ => &[DIGITS, KEYWORDS],
         }
     }
 }
@@ -278,14 +310,14 @@ fn missing(machine: &Machine) -> Option<String> {
     (!has_library(machine.triple)).then(|| format!("rustup target add {}", machine.triple))
 }
 
-fn outcome(machine: &Machine) -> Outcome {
+fn outcome(machine: &Machine, example: &Example) -> Outcome {
     if let Some(missing) = missing(machine) {
         return Outcome::Skipped(missing);
     }
-    println!("machines: {}", machine.name());
-    match built_and_run(machine) {
+    println!("machines: {} on {}", example.name, machine.name());
+    match built_and_run(machine, example) {
         Ok(mut lines) => {
-            lines.extend(code(machine));
+            lines.extend(code(machine, example));
             Outcome::Ran(lines)
         }
         Err(error) => Outcome::Failed(error.to_string()),
@@ -293,25 +325,26 @@ fn outcome(machine: &Machine) -> Outcome {
 }
 
 /// What the machine's example prints.
-fn built_and_run(machine: &Machine) -> Result<Vec<String>> {
+fn built_and_run(machine: &Machine, example: &Example) -> Result<Vec<String>> {
     match machine.system {
         System::Windows => libraries::make_for_wine(machine)?,
         System::MacOs => libraries::make_for_macos()?,
         System::Linux(_) | System::Wasi | System::Browser | System::None => {}
     }
-    let (build, mut run) = commands(machine);
+    let (build, mut run) = commands(machine, example);
     build.map_or(Ok(()), |mut build| process::run(&mut build))?;
     match machine.system {
         System::MacOs => libraries::linked(&mut run),
-        _ => test::digits(&mut run),
+        _ => example.judge(&mut run),
     }
 }
 
 /// What there is to say of the model's code: its bytes for all CPU levels, and its loop with most multiplications.
-fn code(machine: &Machine) -> Option<String> {
+fn code(machine: &Machine, example: &Example) -> Option<String> {
     let builds =
         fs::read_dir(workspace::target().join(machine.triple).join("release/build")).ok()?;
-    let logs = builds.flatten().map(|build| build.path().join("out/digits.log"));
+    let log = format!("out/{}.log", example.name);
+    let logs = builds.flatten().map(|build| build.path().join(&log));
     // The build script that has run last wrote for this CPU.
     let written = |log: &PathBuf| log.metadata().and_then(|file| file.modified()).ok();
     let log = fs::read_to_string(logs.filter(|log| log.is_file()).max_by_key(written)?).ok()?;
@@ -335,7 +368,7 @@ fn code(machine: &Machine) -> Option<String> {
 }
 
 /// What builds the machine's example, if that which runs it does not, and what runs it.
-fn commands(machine: &Machine) -> (Option<Command>, Command) {
+fn commands(machine: &Machine, example: &Example) -> (Option<Command>, Command) {
     let (compiler, runner) = (machine.programs[0], machine.programs[1]);
     let mut command = process::cargo();
     let runs = !matches!(machine.system, System::Browser | System::MacOs);
@@ -363,11 +396,13 @@ fn commands(machine: &Machine) -> (Option<Command>, Command) {
             command.env("CARGO_TARGET_DIR", workspace::target());
         }
         None => {
-            command.args(["--package", "digits"]);
+            command.args(["--package", example.name]);
         }
     }
     match machine.system {
-        System::None => {}
+        System::None => {
+            command.args(["--bin", example.name]);
+        }
         System::Browser => {
             let mut draw = Command::new(runner);
             draw.arg(PAGE_PROGRAM).arg(workspace::target()).current_dir(workspace::root());
@@ -391,7 +426,7 @@ fn commands(machine: &Machine) -> (Option<Command>, Command) {
             command.env("SDKROOT", workspace::target().join("macos-sdk"));
             let mut list = Command::new(runner);
             list.arg("--undefined-only");
-            list.arg(workspace::target().join(machine.triple).join("release/digits"));
+            list.arg(workspace::target().join(machine.triple).join("release").join(example.name));
             return (Some(command), list);
         }
         System::Wasi => {
@@ -479,7 +514,7 @@ mod tests {
     #[test]
     fn an_example_is_built_where_its_configuration_is() {
         for machine in MACHINES {
-            let (build, run) = commands(machine);
+            let (build, run) = commands(machine, &KEYWORDS);
             let cargo = build.unwrap_or(run);
             let expected = match machine.triple {
                 "wasm32-unknown-unknown" => "examples/page",
@@ -496,7 +531,7 @@ mod tests {
 
     #[test]
     fn the_page_is_built_by_cargo_and_run_by_node() {
-        let (build, draw) = commands(find("wasm32-unknown-unknown", None).unwrap());
+        let (build, draw) = commands(find("wasm32-unknown-unknown", None).unwrap(), &DIGITS);
         assert_eq!(build.unwrap().get_args().next().unwrap(), "build");
         assert_eq!(draw.get_program(), "node");
         assert!(draw.get_args().eq([OsStr::new(PAGE_PROGRAM), workspace::target().as_os_str()]));

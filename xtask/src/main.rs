@@ -37,7 +37,7 @@ struct Arguments {
 enum Task {
     /// Installs what the tests need: LLVM 19 and a Python environment under `target/`
     Setup(setup::Options),
-    /// Sets up, then runs every test and the digits example
+    /// Sets up, then runs every test and the examples that classify
     Test(setup::Options),
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
@@ -48,7 +48,7 @@ enum Task {
     Fuzz(fuzz::Kind),
     /// Runs the node tests and models under sanitizers, and with checks of every index
     Sanitize(sanitize::Options),
-    /// Runs the digits example on machines of other kinds, by emulators
+    /// Runs the examples that classify on machines of other kinds, by emulators
     Machines(machines::Options),
     /// Measures compiled models beside ONNX Runtime and OpenVINO
     Bench(bench::Options),
