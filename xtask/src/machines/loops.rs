@@ -48,7 +48,7 @@ fn is_multiplication(instruction: &Instruction<'_>) -> bool {
     MULTIPLICATIONS.iter().any(|start| instruction.mnemonic.starts_with(start))
 }
 
-/// `  1f4:	e08c8107 	add	r8, ip, r7, lsl #2`.
+/// A line of address, bytes, mnemonic and operands, with tabs between these.
 fn instruction(line: &str) -> Option<Instruction<'_>> {
     let mut parts = line.split('\t');
     let address = u64::from_str_radix(parts.next()?.trim().strip_suffix(':')?, 16).ok()?;
