@@ -577,6 +577,22 @@ mod tests {
     }
 
     #[test]
+    fn vectors_and_multiply_adds_are_those_of_the_cpu() {
+        for (triple, cpu, bits, has_fma) in [
+            ("armv7-unknown-linux-gnueabihf", "generic", 0, false),
+            ("armv7-unknown-linux-gnueabihf", "cortex-a9", 128, false),
+            ("armv7-unknown-linux-gnueabihf", "cortex-a7", 128, true),
+            ("thumbv7em-none-eabihf", "cortex-m7", 0, false),
+            ("riscv64gc-unknown-linux-gnu", "generic", 0, true),
+            ("riscv64gc-unknown-linux-gnu", "rv64gcv", 128, true),
+        ] {
+            let target = Target::from_triple(triple).unwrap().with_cpu(cpu).unwrap();
+            assert_eq!((target.vector_bits(), target.has_fma()), (bits, has_fma), "{cpu}");
+            assert_eq!(target.wider_levels(), [], "no program can ask for more");
+        }
+    }
+
+    #[test]
     fn levels_add_features_to_the_targets() {
         let linux = Target {
             triple: "x86_64-unknown-linux-gnu".to_owned(),

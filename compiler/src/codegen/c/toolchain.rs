@@ -622,6 +622,30 @@ mod tests {
     }
 
     #[test]
+    fn vectors_that_gcc_does_not_keep_in_registers_need_clang_and_an_option() {
+        for (triple, cpu, clang, options) in [
+            ("armv7-unknown-linux-gnueabihf", "generic", false, &[][..]),
+            ("armv7-unknown-linux-gnueabihf", "cortex-a9", true, &["-mfpu=neon"]),
+            ("armv7-unknown-linux-gnueabihf", "cortex-a7", true, &["-mfpu=neon-vfpv4"]),
+            ("thumbv7em-none-eabihf", "cortex-m7", false, &["-mtune=cortex-m7"]),
+            ("riscv64gc-unknown-linux-gnu", "generic", false, &[]),
+            ("riscv64gc-unknown-linux-gnu", "rv64gcv", true, &["-march=rv64gcv"]),
+            ("aarch64-unknown-linux-gnu", "generic", false, &[]),
+        ] {
+            let target = Target::from_triple(triple).unwrap().with_cpu(cpu).unwrap();
+            assert_eq!(
+                (needs_clang(&target), &feature_flags(&target)[..]),
+                (clang, &owned(options)[..]),
+                "{cpu}"
+            );
+        }
+    }
+
+    fn owned(words: &[&str]) -> Vec<String> {
+        words.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    #[test]
     fn a_target_without_a_compiler_is_explained() {
         let target = Target {
             triple: "sparc64-unknown-plan9".to_owned(),
