@@ -224,11 +224,17 @@ impl Target {
     pub fn host() -> Self {
         let arch = std::env::consts::ARCH;
         let os = std::env::consts::OS;
+        let triple = env!("NIELLO_HOST");
+        // A triple says more than the architecture: 32-bit x86 has SSE2, or not.
+        let features = match Target::from_triple(triple) {
+            Ok(target) => target.features,
+            Err(_) => baseline_features(arch, os),
+        };
         Target {
-            triple: env!("NIELLO_HOST").to_owned(),
+            triple: triple.to_owned(),
             arch: arch.to_owned(),
             os: os.to_owned(),
-            features: baseline_features(arch, os),
+            features,
             cpu: None,
             vector_width: None,
             pointer_width: usize::BITS,
