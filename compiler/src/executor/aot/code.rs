@@ -33,8 +33,19 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// Code is made by C, and there is no C compiler; or by LLVM, and not for such a target.
+    /// Code is made by C, and there is no C compiler; or by LLVM, and not for such a target; or the target's floats are
+    /// not rounded as those of others.
     pub fn of(options: &CompileOptions) -> Result<Generator, Report> {
+        let target = &options.target;
+        if target.arch == "x86" && !target.has_feature("sse2") {
+            return Err(Problem::new(format!(
+                "{} has no SSE2: sums in its registers of 80 bits are not rounded to float32, which \
+                 functions such as `exp` depend on",
+                target.triple
+            ))
+            .help("build for i686, whose processors have SSE2")
+            .into());
+        }
         let compiler = match options.backend {
             Backend::C if !options.without_objects => c::compiler_identity(&options.target)
                 .map_err(|error| Problem::new(error.to_string()))?,

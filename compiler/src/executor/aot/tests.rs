@@ -473,3 +473,10 @@ void run(const struct niello_context *ctx, const void *const *inputs, void *cons
         }
     }
 }
+
+#[test]
+fn floats_that_round_otherwise_are_refused() {
+    let target = |triple| CompileOptions::new(Target::from_triple(triple).unwrap());
+    let refused = Generator::of(&target("i586-unknown-linux-gnu")).unwrap_err().to_string();
+    assert!(refused.contains("i586-unknown-linux-gnu") && refused.contains("i686"), "{refused}");
+}
