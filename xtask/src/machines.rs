@@ -107,7 +107,7 @@ const MACHINES: &[Machine] = &[
     },
     Machine {
         triple: "riscv64gc-unknown-linux-gnu",
-        cpu: Some(["rv64gcv", "rv64,v=true"]),
+        cpu: Some(["rv64gcv", "rv64,v=true,vext_spec=v1.0"]),
         packages: &["clang-19", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
         programs: &["clang-19", "qemu-riscv64", "riscv64-linux-gnu-gcc"],
         system: System::Linux("riscv64-linux-gnu"),
