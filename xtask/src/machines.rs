@@ -7,8 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::conformance::NodeTests;
 use crate::test::{DIGITS, Example, KEYWORDS};
-use crate::{Result, process, workspace};
+use crate::{Result, process, setup, workspace};
 
 #[derive(clap::Args)]
 #[group(id = "machines")]
@@ -19,18 +20,34 @@ pub(crate) struct Options {
     /// Installs what is missing: packages of Debian and Ubuntu, and Rust's libraries for the target
     #[arg(long)]
     install: bool,
+    /// Runs the ONNX node tests on those that have Linux, too: half an hour each
+    #[arg(long)]
+    nodes: bool,
+    #[command(flatten)]
+    setup: setup::Options,
 }
 
 /// A kind of machine, and what runs its programs here.
 struct Machine {
     triple: &'static str,
-    /// The CPU that code is for, as niello and the emulator call it, where it is not the least of the target.
-    cpu: Option<[&'static str; 2]>,
+    /// The CPU that code is for where it is not the least of the target.
+    cpu: Option<Cpu>,
     /// What Debian and Ubuntu call what is needed beside Rust.
     packages: &'static [&'static str],
     /// Programs that have to be there: the C compiler, what runs the machine's programs, and what that starts.
     programs: &'static [&'static str],
     system: System,
+}
+
+/// A CPU that has more than the least of a target.
+#[derive(Clone, Copy)]
+struct Cpu {
+    /// What niello calls it.
+    name: &'static str,
+    /// What the emulator calls it.
+    emulated: &'static str,
+    /// The first version of the emulator that runs more than the digits.
+    emulator: u32,
 }
 
 /// What programs of a machine find there.
@@ -79,7 +96,7 @@ const MACHINES: &[Machine] = &[
     },
     Machine {
         triple: "armv7-unknown-linux-gnueabihf",
-        cpu: Some(["cortex-a7", "cortex-a7"]),
+        cpu: Some(Cpu { name: "cortex-a7", emulated: "cortex-a7", emulator: 0 }),
         packages: &["clang-19", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "qemu-user"],
         programs: &["clang-19", "qemu-arm", "arm-linux-gnueabihf-gcc"],
         system: System::Linux("arm-linux-gnueabihf"),
@@ -107,7 +124,7 @@ const MACHINES: &[Machine] = &[
     },
     Machine {
         triple: "riscv64gc-unknown-linux-gnu",
-        cpu: Some(["rv64gcv", "rv64,v=true,vext_spec=v1.0"]),
+        cpu: Some(Cpu { name: "rv64gcv", emulated: "rv64,v=true,vext_spec=v1.0", emulator: 10 }),
         packages: &["clang-19", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
         programs: &["clang-19", "qemu-riscv64", "riscv64-linux-gnu-gcc"],
         system: System::Linux("riscv64-linux-gnu"),
@@ -194,10 +211,19 @@ pub(crate) fn run(options: &Options) -> Result {
     if options.install {
         install(&wanted);
     }
+    let nodes =
+        options.nodes.then(|| NodeTests::new(&setup::prepare(&options.setup)?)).transpose()?;
     let mut outcomes = Vec::new();
     for machine in wanted {
+        let mut add = |task, needs_more, done: &dyn Fn() -> Result<Vec<String>>| {
+            outcomes.push((machine.name(), task, outcome(machine, task, needs_more, done)));
+        };
         for example in machine.examples() {
-            outcomes.push((machine.name(), example.name, outcome(machine, example)));
+            add(example.name, *example != DIGITS, &|| built_and_run(machine, example));
+        }
+        if let (Some(nodes), System::Linux(_)) = (&nodes, machine.system) {
+            let cpu = machine.cpu.map(|cpu| cpu.name);
+            add("nodes", true, &|| Ok(vec![nodes.on(&machine.emulated()?, cpu)?]));
         }
     }
     println!("\n{:<40} {:<8} printed", "target", "example");
@@ -223,7 +249,7 @@ impl Machine {
     /// The target, with the CPU if it is not the least one.
     fn name(&self) -> String {
         match self.cpu {
-            Some([cpu, _]) => format!("{} {cpu}", self.triple),
+            Some(cpu) => format!("{} {}", self.triple, cpu.name),
             None => self.triple.to_owned(),
         }
     }
@@ -232,11 +258,34 @@ impl Machine {
     fn examples(&self) -> &'static [Example] {
         match self.system {
             _ if self.triple == SMALL => &[KEYWORDS],
-            // The page reads digits, and QEMU 7.2 gives up where it translates the keywords' vectors of RISC-V.
             System::Browser => &[DIGITS],
-            _ if self.cpu.is_some_and(|[cpu, _]| cpu == "rv64gcv") => &[DIGITS],
             _ => &[DIGITS, KEYWORDS],
         }
+    }
+
+    /// Builds niello's command for it.
+    fn emulated(&self) -> Result<Emulated> {
+        let System::Linux(tools) = self.system else {
+            return Err(format!("niello's command does not run on `{}`", self.triple).into());
+        };
+        let mut build = process::cargo();
+        build.args(["build", "--release", "--package", "niello", "--features", "cli", "--target"]);
+        build.arg(self.triple);
+        let name = self.triple.replace('-', "_");
+        build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), format!("{tools}-gcc"));
+        process::run(&mut build)?;
+        let program = workspace::target().join(self.triple).join("release/niello");
+        let program = program.to_string_lossy();
+        if program.contains(char::is_whitespace) {
+            return Err(format!("`--by` takes words, and there is a space in {program}").into());
+        }
+        let command = format!("{} {program}", emulator(self, tools));
+        let target = match self.programs[0] {
+            "clang-19" => format!(" --target={tools}"),
+            _ => String::new(),
+        };
+        let compiler = (format!("CC_{name}"), format!("{}{target}", self.programs[0]));
+        Ok(Emulated { triple: self.triple, command, compiler })
     }
 }
 
@@ -247,12 +296,12 @@ fn find(triple: &str, cpu: Option<&str>) -> Result<&'static Machine> {
         let known: Vec<&str> = MACHINES.iter().map(|machine| machine.triple).collect();
         return Err(format!("no machine `{triple}`; known are {}", known.join(", ")).into());
     };
-    Ok(of_target.find(|machine| machine.cpu.map(|[cpu, _]| cpu) == cpu).unwrap_or(first))
+    Ok(of_target.find(|machine| machine.cpu.map(|cpu| cpu.name) == cpu).unwrap_or(first))
 }
 
 /// What runs programs of a machine that has Linux, in words.
 fn emulator(machine: &Machine, tools: &str) -> String {
-    let cpu = machine.cpu.map_or(String::new(), |[_, cpu]| format!(" -cpu {cpu}"));
+    let cpu = machine.cpu.map_or(String::new(), |cpu| format!(" -cpu {}", cpu.emulated));
     match machine.programs[1] {
         LOADER => format!("{LOADER} --library-path /usr/{tools}/lib"),
         emulator => format!("{emulator}{cpu} -L /usr/{tools}"),
@@ -265,8 +314,8 @@ pub(crate) struct Emulated {
     /// What starts it here, in words, for `niello test --by`.
     pub(crate) command: String,
     /// The variable that names the C compiler of the machine, and its value: a program of this machine, which
-    /// emulators of programs run as it is.
-    pub(crate) compiler: (String, &'static str),
+    /// emulators of programs run as it is, and the target for one that compiles for any.
+    pub(crate) compiler: (String, String),
 }
 
 /// Builds niello's command for a machine that has Linux, and the CPU of that name if the table has it.
@@ -277,26 +326,10 @@ pub(crate) struct Emulated {
 /// build.
 pub(crate) fn emulated(triple: &str, cpu: Option<&str>) -> Result<Emulated> {
     let machine = find(triple, cpu)?;
-    let System::Linux(tools) = machine.system else {
-        return Err(format!("niello's command does not run on `{triple}`").into());
-    };
-    if let Some(missing) = missing(machine) {
-        return Err(missing.into());
+    match missing(machine).or_else(|| too_old(machine)) {
+        Some(missing) => Err(missing.into()),
+        None => machine.emulated(),
     }
-    let mut build = process::cargo();
-    build.args(["build", "--release", "--package", "niello", "--features", "cli", "--target"]);
-    build.arg(machine.triple);
-    let name = machine.triple.replace('-', "_");
-    build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), format!("{tools}-gcc"));
-    process::run(&mut build)?;
-    let program = workspace::target().join(machine.triple).join("release/niello");
-    let program = program.to_string_lossy();
-    if program.contains(char::is_whitespace) {
-        return Err(format!("`--by` takes words, and there is a space in {program}").into());
-    }
-    let command = format!("{} {program}", emulator(machine, tools));
-    let compiler = (format!("CC_{name}"), machine.programs[0]);
-    Ok(Emulated { triple: machine.triple, command, compiler })
 }
 
 enum Outcome {
@@ -317,21 +350,34 @@ fn missing(machine: &Machine) -> Option<String> {
     (!has_library(machine.triple)).then(|| format!("rustup target add {}", machine.triple))
 }
 
-fn outcome(machine: &Machine, example: &Example) -> Outcome {
-    if let Some(missing) = missing(machine) {
+/// What version would run a machine's programs, if the one that is there runs the digits alone.
+fn too_old(machine: &Machine) -> Option<String> {
+    let (cpu, emulator) = (machine.cpu?, machine.programs[1]);
+    let text = process::output(Command::new(emulator).arg("--version"))?;
+    let version = text.split_once("version ")?.1.split('.').next()?.parse::<u32>().ok()?;
+    let is_old = version < cpu.emulator;
+    is_old.then(|| format!("{emulator} is of version {version}: needs {}", cpu.emulator))
+}
+
+/// How a machine gets on with a task that needs more than what runs the digits, or does not.
+fn outcome(
+    machine: &Machine,
+    task: &str,
+    needs_more: bool,
+    done: &dyn Fn() -> Result<Vec<String>>,
+) -> Outcome {
+    let old = || if needs_more { too_old(machine) } else { None };
+    if let Some(missing) = missing(machine).or_else(old) {
         return Outcome::Skipped(missing);
     }
-    println!("machines: {} on {}", example.name, machine.name());
-    match built_and_run(machine, example) {
-        Ok(mut lines) => {
-            lines.extend(code(machine, example));
-            Outcome::Ran(lines)
-        }
+    println!("machines: {task} on {}", machine.name());
+    match done() {
+        Ok(lines) => Outcome::Ran(lines),
         Err(error) => Outcome::Failed(error.to_string()),
     }
 }
 
-/// What the machine's example prints.
+/// What the machine's example prints, and what there is to say of its code.
 fn built_and_run(machine: &Machine, example: &Example) -> Result<Vec<String>> {
     match machine.system {
         System::Windows => libraries::make_for_wine(machine)?,
@@ -340,10 +386,12 @@ fn built_and_run(machine: &Machine, example: &Example) -> Result<Vec<String>> {
     }
     let (build, mut run) = commands(machine, example);
     build.map_or(Ok(()), |mut build| process::run(&mut build))?;
-    match machine.system {
-        System::MacOs => libraries::linked(&mut run),
-        _ => example.judge(&mut run),
-    }
+    let mut lines = match machine.system {
+        System::MacOs => libraries::linked(&mut run)?,
+        _ => example.judge(&mut run)?,
+    };
+    lines.extend(code(machine, example));
+    Ok(lines)
 }
 
 /// What there is to say of the model's code: its bytes for all CPU levels, and its loop with most multiplications.
@@ -389,8 +437,8 @@ fn commands(machine: &Machine, example: &Example) -> (Option<Command>, Command) 
     for name in ["CC", "CFLAGS", "TARGET_CC", "NIELLO_TARGET_CPU"] {
         command.env_remove(name);
     }
-    if let Some([cpu, _]) = machine.cpu {
-        command.env("NIELLO_TARGET_CPU", cpu);
+    if let Some(cpu) = machine.cpu {
+        command.env("NIELLO_TARGET_CPU", cpu.name);
     }
     command.env(format!("CC_{}", machine.triple.replace('-', "_")), compiler);
     let name = machine.triple.to_uppercase().replace('-', "_");
@@ -520,7 +568,15 @@ fn install(machines: &[&Machine]) {
 mod tests {
     use std::ffi::OsStr;
 
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
 
     #[test]
     fn an_example_is_built_where_its_configuration_is() {
@@ -561,8 +617,8 @@ mod tests {
     fn a_target_that_is_not_in_the_table_is_named() {
         let bare = emulated("thumbv7em-none-eabihf", None).err().unwrap().to_string();
         assert!(bare.contains("`thumbv7em-none-eabihf`"), "{bare}");
-        let options = Options { triples: vec!["vax-dec-vms".to_owned()], install: false };
-        let error = run(&options).unwrap_err().to_string();
+        let line = Line::parse_from(["machines", "vax-dec-vms"]);
+        let error = run(&line.options).unwrap_err().to_string();
         assert!(
             error.contains("`vax-dec-vms`") && error.contains("thumbv7em-none-eabihf"),
             "{error}"

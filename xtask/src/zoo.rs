@@ -46,10 +46,7 @@ struct Model {
 /// Makes the models if need be and runs them on each backend.
 pub(crate) fn run(options: &Options) -> Result {
     let environment = setup::prepare(&options.setup)?;
-    let python = environment
-        .python
-        .as_deref()
-        .ok_or("the models are made by Python; run `cargo xtask setup` first")?;
+    let python = environment.python()?;
     setup::add_packages(python, "requirements-zoo.txt")?;
     let folder = conformance::generate_by(python, "zoo", &sources()?)?;
     let models: Vec<Model> = serde_json::from_str(&fs::read_to_string(folder.join("index.json"))?)?;

@@ -54,6 +54,12 @@ fn another_build_runs_the_cases_behind_what_starts_it() {
     assert_eq!(stdout(&by(&other)), "1 passed, 0 failed, 0 skipped\n");
     let missing = stdout(&by("no-such-program niello"));
     assert!(missing.starts_with("add: fail: the test process cannot be run: "), "{missing}");
+    // Which CPUs there are says the program that runs the cases, and what else is wrong the one that starts it.
+    let cpu =
+        |cpu: &str| stdout(&niello(&["test", path(&case), "--target-cpu", cpu, "--by", &other]));
+    assert_eq!(cpu("native"), "1 passed, 0 failed, 0 skipped\n");
+    let unknown = cpu("z80");
+    assert!(unknown.starts_with("add: fail: ") && unknown.contains("z80"), "{unknown}");
     let nothing = fails(&["test", path(&case), "--by", " "]);
     assert!(nothing.contains("--by names no program"), "{nothing}");
 }

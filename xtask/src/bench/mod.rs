@@ -81,10 +81,7 @@ pub(crate) fn run(options: &Options) -> Result {
     let environment = setup::prepare(&options.setup)?;
     let mut backends = command::backends(&options.backend, &environment)?;
     backends.retain(|&backend| backend != Backend::Interp);
-    let python = environment
-        .python
-        .as_deref()
-        .ok_or("the peers run in Python; run `cargo xtask setup` first")?;
+    let python = environment.python()?;
     setup::add_packages(python, "requirements-bench.txt")?;
     let niello = command::build(&environment)?;
 

@@ -43,10 +43,7 @@ pub(super) struct Sweep {
 pub(super) fn run(options: &Sweep) -> Result {
     let environment = setup::prepare(&options.setup)?;
     let backend = code_generator(options.backend, &environment)?;
-    let python = environment
-        .python
-        .as_deref()
-        .ok_or("the peers run in Python; run `cargo xtask setup` first")?;
+    let python = environment.python()?;
     setup::add_packages(python, "requirements-bench.txt")?;
     let niello = command::build(&environment)?;
     let mut measure = Command::new(python);

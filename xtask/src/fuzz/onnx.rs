@@ -36,10 +36,7 @@ pub(crate) struct Options {
 /// Runs the generator on each backend; fails if one of them has failures.
 pub(crate) fn run(options: &Options) -> Result {
     let environment = setup::prepare(&options.setup)?;
-    let python = environment
-        .python
-        .as_deref()
-        .ok_or("the graphs are made by Python; run `cargo xtask setup` first")?;
+    let python = environment.python()?;
     let fastest = if environment.llvm.is_some() { Backend::Llvm } else { Backend::C };
     let asked = if options.backend.is_empty() { &[fastest][..] } else { &options.backend };
     let backends = command::backends(asked, &environment)?;

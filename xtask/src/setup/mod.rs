@@ -40,6 +40,16 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
+    /// The interpreter of the Python environment.
+    ///
+    /// # Errors
+    ///
+    /// There is no such environment.
+    pub(crate) fn python(&self) -> Result<&Path> {
+        let python = self.python.as_deref();
+        python.ok_or_else(|| "Python is needed; run `cargo xtask setup` first".into())
+    }
+
     /// The features of the workspace's packages that can be built here, for Cargo's `--features`.
     pub(crate) fn features(&self) -> &'static str {
         match self.llvm {

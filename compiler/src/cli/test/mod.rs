@@ -111,12 +111,17 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // What is tested is what a build script makes: the code of each level.
     let mut code = args.code.clone();
     code.target_cpu.get_or_insert_with(|| PORTABLE.to_owned());
-    // What is wrong with the options would be wrong with every case.
-    let options = code.options()?;
-    let cases = case::find(&args.folders)?;
-    if args.by.is_none() {
-        check_levels(args.backend, &options)?;
+    // What is wrong with the options would be wrong with every case. Which CPUs there are is for the machine to say that
+    // runs them.
+    match args.by {
+        None => check_levels(args.backend, &code.options()?)?,
+        Some(_) => {
+            let mut known = code.clone();
+            known.target_cpu = None;
+            known.options()?;
+        }
     }
+    let cases = case::find(&args.folders)?;
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");
