@@ -165,12 +165,10 @@ fn transformed(weight: &Constant, algorithm: Winograd) -> Option<Constant> {
         return None;
     }
     let extents = [usize::try_from(out).ok()?, usize::try_from(input).ok()?];
-    let bytes = weight.to_bytes()?;
-    let (chunks, _) = bytes.as_chunks::<4>();
-    let mut weights = Vec::with_capacity(chunks.len());
-    for chunk in chunks {
-        weights.push(f32::from_le_bytes(*chunk));
-    }
+    let weights: Vec<f32> = match weight.to_f64_vec() {
+        Some(weights) => weights.into_iter().map(|weight| weight as f32).collect(),
+        None => weight.to_i64_vec()?.into_iter().map(|weight| weight as f32).collect(),
+    };
     let transformed = algorithm.transform_weights(&weights, extents);
     let mut bytes = Vec::with_capacity(transformed.len() * 4);
     for value in transformed {

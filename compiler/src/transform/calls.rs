@@ -57,15 +57,15 @@ pub(super) fn tensor(b: &FunctionBuilder, value: ExprId) -> Result<TensorType> {
     tensor.ok_or_else(|| PassError::new(format!("a tensor was expected, not {ty}")))
 }
 
-/// Whether a product of `float32` reads constant matrices of a type as they are stored. Smaller ones
-/// are in a cache in any case, and would have to be widened again for each tile.
-pub(super) fn stays_narrow(matrix: &TensorType, cx: &PassContext) -> bool {
-    let elements = matrix.num_elements().unwrap_or(0);
+/// Whether products and convolutions of `float32` read constant weights of a type as they are stored.
+/// Smaller ones are in a cache in any case, and would have to be widened again for each tile.
+pub(super) fn stays_narrow(weight: &TensorType, cx: &PassContext) -> bool {
+    let elements = weight.num_elements().unwrap_or(0);
     let is_large = elements > MAX_GROWN_BYTES / u64::from(DType::F32.bits() / 8);
     // Levels of x86 with vectors of 256 bits convert halves by an instruction.
     let converts = || cx.target().has_fp16_conversion() || cx.get(&VECTOR_BITS) >= 256;
-    let is_cheap = is_narrow(matrix.dtype) && (matrix.dtype != DType::F16 || converts());
-    matrix.shape.rank() == 2 && is_large && is_cheap
+    let is_cheap = is_narrow(weight.dtype) && (weight.dtype != DType::F16 || converts());
+    is_large && is_cheap
 }
 
 /// The extents of a tensor, if all are known.

@@ -7,6 +7,7 @@
 
 mod affine;
 mod product;
+mod widened;
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
@@ -53,7 +54,8 @@ const FLIP: i64 = 128;
 ///
 /// Products of floats with large constant matrices that are dequantised, or cast from 16 bits, are
 /// sums of floats, but read the matrices as they are stored: `nn.matmul` with a right operand of fewer
-/// bits where columns have a scale, `qnn.dequantize_matmul` where blocks of them have.
+/// bits where columns have a scale, `qnn.dequantize_matmul` where blocks of them have. So do
+/// convolutions without groups, where output channels have a scale.
 #[function_pass(opt_level = 3, required = [InferType])]
 pub fn fake_quantization_to_integer(
     function: Function,

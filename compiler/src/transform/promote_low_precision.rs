@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::elementwise::{CAST, CastAttrs};
-use crate::ops::nn::{CONV1D, CONV2D, CONV3D, DENSE, MATMUL, MatmulAttrs};
+use crate::ops::nn::{CONV1D, CONV2D, CONV3D, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
@@ -21,8 +21,9 @@ const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 /// schedules of `float32`.
 ///
 /// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Large constant
-/// matrices of products stay in 16 bits, and are widened in registers, where that is an instruction;
-/// other constants are converted here, and take twice the room.
+/// weights of products, and of convolutions without groups, stay in 16 bits, and are widened in
+/// registers, where that is an instruction; other constants are converted here, and take twice the
+/// room.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn promote_low_precision(
     function: Function,
@@ -52,13 +53,10 @@ pub fn promote_low_precision(
                 wide.push(None);
                 continue;
             };
-            if index == 1 && (op.is(&DENSE) || op.is(&MATMUL)) && is_narrow_matrix(&old, arg, cx) {
-                let plain = match op.is(&DENSE) {
-                    true => MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
-                    false => attrs.parse()?,
-                };
-                attrs = Attrs::from_struct(&MatmulAttrs { out_dtype: Some(DType::F32), ..plain })?;
-                op = Op::new(&MATMUL);
+            if index == 1
+                && let Some(narrow) = narrow_weights(&old, op, &attrs, arg, cx)?
+            {
+                (op, attrs) = narrow;
                 wide.push(Some(rewriter.mapped(arg)));
                 continue;
             }
@@ -81,10 +79,31 @@ pub fn promote_low_precision(
     Ok(rewriter.finish()?)
 }
 
-/// Whether a value is a constant matrix that products read as it is stored.
-fn is_narrow_matrix(function: &Function, id: ExprId, cx: &PassContext) -> bool {
-    let constant = function.expr(id).as_constant();
-    constant.is_some_and(|constant| !constant.is_opaque() && stays_narrow(constant.ty(), cx))
+/// The operator that reads its weights as they are stored, if these are a constant for which that pays.
+fn narrow_weights(
+    function: &Function,
+    op: Op,
+    attrs: &Attrs,
+    weight: ExprId,
+    cx: &PassContext,
+) -> Result<Option<(Op, Attrs)>> {
+    let constant = function.expr(weight).as_constant().filter(|constant| !constant.is_opaque());
+    let Some(ty) = constant.map(Constant::ty).filter(|ty| stays_narrow(ty, cx)) else {
+        return Ok(None);
+    };
+    let out_dtype = Some(DType::F32);
+    if !op.is(&DENSE) && !op.is(&MATMUL) {
+        let attrs: ConvAttrs = attrs.parse()?;
+        // Of groups there are few sums for each weight.
+        let attrs = (attrs.groups == 1).then_some(ConvAttrs { out_dtype, ..attrs });
+        return Ok(attrs.as_ref().map(Attrs::from_struct).transpose()?.map(|attrs| (op, attrs)));
+    }
+    let attrs: MatmulAttrs = match op.is(&DENSE) {
+        true => MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
+        false => attrs.parse()?,
+    };
+    let attrs = Attrs::from_struct(&MatmulAttrs { out_dtype, ..attrs })?;
+    Ok((ty.shape.rank() == 2).then_some((Op::new(&MATMUL), attrs)))
 }
 
 /// A value of the old function as a `float32` value of the new one.

@@ -7,6 +7,7 @@ use crate::executor::{LoadedModel, write_shared_library};
 use crate::graph::interp::{Elements, Tensor, Value, evaluate};
 use crate::graph::{PrintOptions, print_function};
 use crate::ir::{Constant, DType};
+use crate::onnx::proto::ModelProto;
 use crate::onnx::{ImportOptions, ModelAttr, ModelBuilder, ModelFile, import};
 
 fn ints(dtype: DType, shape: &[usize], values: impl IntoIterator<Item = i128>) -> Constant {
@@ -439,47 +440,120 @@ fn narrow_products(rows: i64) -> Vec<(&'static str, ModelBuilder, i64)> {
     ]
 }
 
+/// A model of one input, what that is, and what is expected of it.
+struct Run {
+    model: Model,
+    input: Constant,
+    expected: Vec<f64>,
+}
+
+impl Run {
+    fn new(proto: ModelProto, shape: &[usize], dtype: DType) -> Run {
+        let imported = import(&proto, None, &ImportOptions::default());
+        let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
+        let count = shape.iter().product::<usize>();
+        let values: Vec<f64> = (0..count).map(|i| (i * 37 % 101) as f64 / 64.0 - 0.75).collect();
+        let input = Tensor::from_floats(dtype, shape, values).unwrap();
+        let args: Vec<Value> = vec![input.clone().into()];
+        let expected = fields(&evaluate(&module, "main", &args).unwrap())[0].to_f64_vec().unwrap();
+        let model = Model::from_onnx("wide", ModelFile { proto, folder: None, store: None });
+        Run { model, input: input.to_constant().unwrap(), expected }
+    }
+
+    /// The bytes of the weights, and what each backend computes.
+    fn compiled(&self, disabled: &[&str]) -> (i64, Vec<Constant>) {
+        let disabled_passes = disabled.iter().map(|&name| name.to_owned()).collect();
+        let options = CompileOptions { opt_level: 3, disabled_passes, ..options() };
+        let compiled = run(&self.model, &options).unwrap_or_else(|report| panic!("{report}"));
+        let input = [self.input.clone()];
+        let loaded = super::load(&compiled.model, &options);
+        let found = loaded.iter().map(|loaded| loaded.run(&input).unwrap()[0].clone());
+        (compiled.model.weights.len() as i64, found.collect())
+    }
+
+    fn assert_near(&self, found: &[Constant], what: &str) {
+        let allowed = if self.input.ty().dtype == DType::F16 { 1e-2 } else { 1e-4 };
+        for (index, found) in found.iter().enumerate() {
+            for (found, expected) in found.to_f64_vec().unwrap().iter().zip(&self.expected) {
+                let near = (found - expected).abs() <= allowed * expected.abs().max(1.0);
+                assert!(near, "{what}, backend {index}: {found}, not {expected}");
+            }
+        }
+    }
+}
+
+/// A convolution of `dtype` with weights of such a shape that are stored as bytes with scales, or as halves.
+fn narrow_convolution(x: &[i64], w: &[i64], dtype: DType, stored: DType) -> ModelBuilder {
+    let kernel: Vec<usize> = w.iter().map(|&extent| extent as usize).collect();
+    let outputs = kernel[0];
+    let y = [&[1, w[0]], &x[2..]].concat();
+    let pads: Vec<i64> = w[2..].iter().chain(&w[2..]).map(|&taps| taps / 2).collect();
+    let constant = |dtype, shape: &[usize], values: Vec<f64>| {
+        Tensor::from_floats(dtype, shape, values).unwrap().to_constant().unwrap()
+    };
+    let half = (0..kernel.iter().product()).map(|i: usize| (i * 37 % 101) as f64 / 1024.0 - 0.05);
+    let bias = constant(dtype, &[outputs], (0..outputs).map(|i| i as f64 / 16.0).collect());
+    let model = ModelBuilder::new(21).input("x", dtype, x).output("y", dtype, &y);
+    let model = match stored {
+        DType::I8 => model
+            .initializer("q", &i8s(&kernel, 3))
+            .initializer("s", &floats(&[outputs], &vec![0.002; outputs]))
+            .node("DequantizeLinear", &["q", "s"], &["w"], &[("axis", 0.into())]),
+        _ => model.initializer("h", &constant(stored, &kernel, half.collect())).node(
+            "Cast",
+            &["h"],
+            &["w"],
+            &[("to", if dtype == DType::F32 { 1 } else { 10 }.into())],
+        ),
+    };
+    let model = model.initializer("b", &bias);
+    model.node("Conv", &["x", "w", "b"], &["y"], &[("pads", pads.into())])
+}
+
+#[test]
+fn convolutions_read_large_weights_as_they_are_stored() {
+    let shapes: [(&[i64], &[i64]); 4] = [
+        (&[1, 160, 5, 7], &[128, 160, 1, 1]),
+        (&[1, 48, 6, 5], &[64, 48, 3, 3]),
+        (&[1, 96, 11], &[80, 96, 3]),
+        (&[1, 16, 4, 5, 6], &[48, 16, 3, 3, 3]),
+    ];
+    let types = [(DType::F32, DType::I8), (DType::F16, DType::F16), (DType::F32, DType::F16)];
+    for (x, w) in shapes {
+        for (dtype, stored) in types {
+            let what = format!("{w:?} of {dtype}, stored as {stored}");
+            let image: Vec<usize> = x.iter().map(|&extent| extent as usize).collect();
+            let run = Run::new(narrow_convolution(x, w, dtype, stored).build(), &image, dtype);
+            let (bytes, found) = run.compiled(&["ApplyWinograd"]);
+            // Halves stay where an instruction widens them. Beside weights are a scale and a bias.
+            let each = match stored {
+                DType::I8 => 1,
+                _ if options().target.has_fp16_conversion() => 2,
+                _ => 4,
+            };
+            let most = w.iter().product::<i64>() * each + w[0] * 8 + 4096;
+            assert!(bytes <= most, "{what}: {bytes} bytes, not {most}");
+            run.assert_near(&found, &what);
+            run.assert_near(&run.compiled(&[]).1, &what);
+        }
+    }
+}
+
 #[test]
 fn products_read_large_matrices_as_they_are_stored() {
     for rows in [1, 3, 40] {
         for (what, model, bits) in narrow_products(rows) {
             let what = format!("{what}, {rows} rows");
             let proto = model.build();
-            let imported = import(&proto, None, &ImportOptions::default());
-            let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
             let dtype = if what.starts_with("halves,") { DType::F16 } else { DType::F32 };
-            let values: Vec<f64> =
-                (0..rows * ROWS).map(|i| (i * 37 % 101) as f64 / 64.0 - 0.75).collect();
-            let shape = [rows as usize, ROWS as usize];
-            let input = Tensor::from_floats(dtype, &shape, values).unwrap();
-            let args: Vec<Value> = vec![input.clone().into()];
-            let expected = fields(&evaluate(&module, "main", &args).unwrap())[0].to_f64_vec();
-
-            let model = Model::from_onnx("wide", ModelFile { proto, folder: None, store: None });
-            let compile = |disabled: &[&str]| {
-                let disabled_passes = disabled.iter().map(|&name| name.to_owned()).collect();
-                let options = CompileOptions { opt_level: 3, disabled_passes, ..options() };
-                let compiled = run(&model, &options).unwrap_or_else(|report| panic!("{report}"));
-                let loaded = super::load(&compiled.model, &options);
-                let input = [input.to_constant().unwrap()];
-                let found: Vec<_> =
-                    loaded.iter().map(|l| l.run(&input).unwrap()[0].clone()).collect();
-                (compiled.model.weights.len() as i64, found)
-            };
-            let (stored, found) = compile(&[]);
+            let run = Run::new(proto, &[rows as usize, ROWS as usize], dtype);
+            let (stored, found) = run.compiled(&[]);
             // Whole panels, a bias, and for each block of 32 a scale and a zero point.
             let most = ROWS * (COLUMNS + 32) * (bits * 9 / 8 + 2) / 8 + 4096;
             assert!(stored <= most, "{what}: {stored} bytes, not {most}");
-            let expected = expected.unwrap();
-            let allowed = if dtype == DType::F16 { 1e-2 } else { 1e-4 };
-            for (index, found) in found.iter().enumerate() {
-                for (found, expected) in found.to_f64_vec().unwrap().iter().zip(&expected) {
-                    let near = (found - expected).abs() <= allowed * expected.abs().max(1.0);
-                    assert!(near, "{what}, backend {index}: {found}, not {expected}");
-                }
-            }
+            run.assert_near(&found, &what);
             // Numbers of blocks are those that they are if the matrix is made while it is compiled.
-            let (wide, same) = compile(&["FakeQuantizationToInteger"]);
+            let (wide, same) = run.compiled(&["FakeQuantizationToInteger"]);
             if what.starts_with("scales for blocks") || what.starts_with("packed") {
                 assert_eq!(found, same, "{what}");
                 assert!(wide > stored * 2, "{what}: {wide}");

@@ -158,6 +158,7 @@ impl Quantizer {
         };
         external =
             external.with_link_targets(external_folders).with_link_targets(file.store.as_slice());
+        inputs_to_initializers(&mut file.proto);
         let graph = file.proto.graph.get_or_insert_default();
         constant_nodes_to_initializers(graph);
         let mut constants = BTreeMap::new();
@@ -175,10 +176,7 @@ impl Quantizer {
                     Problem::new(format!("initializer `{name}` cannot be written to another file"))
                 })?;
             }
-            // An initializer that is an input as well is the default of something that changes.
-            if constant.ty().dtype == DType::F32
-                && graph.input.iter().all(|input| input.name() != name)
-            {
+            if constant.ty().dtype == DType::F32 {
                 constants.insert(name, constant);
             }
         }
@@ -300,6 +298,19 @@ pub fn with_outputs(file: &ModelFile, values: &BTreeSet<&str>) -> ModelFile {
         }
     }
     file
+}
+
+/// Leaves out inputs that have an initializer: what is imported of them is that. Until version 4 of the
+/// format there were no others.
+fn inputs_to_initializers(model: &mut ModelProto) {
+    let version = model.ir_version();
+    let GraphProto { input, initializer, .. } = model.graph.get_or_insert_default();
+    let before = input.len();
+    let names: BTreeSet<&str> = initializer.iter().map(|tensor| tensor.name()).collect();
+    input.retain(|input| !names.contains(input.name()));
+    if input.len() < before {
+        model.ir_version = Some(version.max(4));
+    }
 }
 
 /// Makes initializers of nodes that are float constants, so that there is one kind of weights.

@@ -1,6 +1,7 @@
 //! Ranges with known scales, and graphs before and after.
 
 use super::*;
+use crate::onnx::proto::TensorProto;
 use crate::onnx::{ModelAttr, ModelBuilder, load_bytes};
 
 fn f32s(dims: &[i64], values: &[f32]) -> Constant {
@@ -65,6 +66,18 @@ fn weights_have_a_scale_for_each_output_channel() {
     let dequantize = "DequantizeLinear";
     assert_eq!(ops, ["QuantizeLinear", dequantize, dequantize, dequantize, "Gemm"]);
     assert!(graph.initializer.iter().all(|tensor| !["w", "b"].contains(&tensor.name())));
+}
+
+#[test]
+fn initializers_that_are_listed_as_inputs_are_weights() {
+    let listed = model().ir_version(3).input("w", DType::F32, &[2, 2]).input("b", DType::F32, &[2]);
+    let Quantized { file, .. } = quantizer(listed, Method::Float16).quantized(&[].into()).unwrap();
+    assert_eq!(file.proto.ir_version, Some(4));
+    let graph = file.proto.graph.unwrap();
+    assert_eq!(graph.input.iter().map(ValueInfoProto::name).collect::<Vec<_>>(), ["x"]);
+    let half = |tensor: &TensorProto| tensor.data_type == Some(DataType::Float16 as i32);
+    assert_eq!(graph.initializer.len(), 2);
+    assert!(graph.initializer.iter().all(half));
 }
 
 #[test]

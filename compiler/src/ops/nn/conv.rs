@@ -35,7 +35,8 @@ pub struct ConvAttrs {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pad_value: i64,
     /// The data type of the sums: `int32` for operands of 8-bit integers, which may differ in sign;
-    /// that of the operands if there is none.
+    /// `float32` for a `float32` argument and weights of fewer bits, each of which stands for the number
+    /// that it is; that of the operands if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_dtype: Option<DType>,
 }
@@ -149,8 +150,14 @@ fn infer<const RANK: usize>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result([x.shape[0].clone(), Dim::from(outputs)].into_iter().chain(places), dtype)
 }
 
+/// Whether sums of `float32` may have weights of this type, which are widened where they are read.
+pub(crate) fn is_narrow(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16 | DType::I8 | DType::U8)
+}
+
 /// The data type of sums of products of the first two inputs: theirs, which is the same, unless the
-/// attribute `out_dtype` says `int32` for integers of 8 bits.
+/// attribute `out_dtype` says `int32` for integers of 8 bits, or `float32` for one of `float32` and one
+/// of fewer bits.
 pub(super) fn sum_dtype(cx: &InferCx<'_>, out_dtype: Option<DType>) -> Result<DType, TypeError> {
     let Some(dtype) = out_dtype else {
         cx.same_dtype(0, 1)?;
@@ -158,10 +165,11 @@ pub(super) fn sum_dtype(cx: &InferCx<'_>, out_dtype: Option<DType>) -> Result<DT
     };
     let (x, weight) = (cx.tensor(0)?, cx.tensor(1)?);
     let bytes = [x, weight].iter().all(|ty| matches!(ty.dtype, DType::I8 | DType::U8));
+    let widens = x.dtype == DType::F32 && is_narrow(weight.dtype);
     ensure!(
-        dtype == DType::I32 && bytes,
+        (dtype == DType::I32 && bytes) || (dtype == DType::F32 && widens),
         "attribute `out_dtype` is {dtype} for inputs `{}`, {x}, and `{}`, {weight}, but there are \
-         sums of int32 of 8-bit integers only",
+         sums of int32 of 8-bit integers, and of float32 of float32 and fewer bits",
         cx.input_name(0),
         cx.input_name(1)
     );
@@ -180,7 +188,15 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         channels: x.shape()[1],
     };
     let outputs = weight.shape()[0];
-    if let (Some(x), Some(weight)) = (x.floats(), weight.floats()) {
+    if let Some(x) = x.floats() {
+        let widened: Vec<f64>;
+        let weight = match weight.elements() {
+            Elements::Int(weight) => {
+                widened = weight.iter().map(|&weight| weight as f64).collect();
+                &widened
+            }
+            _ => cx.floats(1)?,
+        };
         let bias = cx.optional(2).map(floats).transpose()?;
         let tensors = Tensors { x, weight, bias, outputs };
         let add = |sum: f64, x: f64, weight: f64| sum + weight * x;

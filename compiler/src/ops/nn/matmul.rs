@@ -44,16 +44,10 @@ pub static MATMUL: OpDef = OpDef::new(
 .defaults(|| Attrs::new().with("transpose_a", false).with("transpose_b", false))
 .pattern(OpPattern::OutElemWiseFusable);
 
-/// Whether a product of `float32` may read a right operand of this type, whose elements are widened.
-pub(crate) fn is_narrow(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16 | DType::I8 | DType::U8)
-}
-
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: MatmulAttrs = cx.attrs()?;
     let (a, b) = (cx.tensor_of(0, DTypes::Numeric)?, cx.tensor_of(1, DTypes::Numeric)?);
-    let widens = attrs.out_dtype == Some(DType::F32) && a.dtype == DType::F32 && is_narrow(b.dtype);
-    let dtype = if widens { DType::F32 } else { sum_dtype(cx, attrs.out_dtype)? };
+    let dtype = sum_dtype(cx, attrs.out_dtype)?;
     let transposes = [attrs.transpose_a, attrs.transpose_b];
     for (index, (ty, transpose)) in [a, b].into_iter().zip(transposes).enumerate() {
         let name = cx.input_name(index);

@@ -23,6 +23,7 @@ mod winograd;
 
 pub use batch_norm::{BATCH_NORM, BatchNormAttrs};
 pub use bias_add::{BIAS_ADD, BiasAddAttrs};
+pub(crate) use conv::is_narrow;
 pub use conv::{CONV1D, CONV2D, CONV3D, ConvAttrs, conv};
 pub use dense::DENSE;
 pub use dropout::{DROPOUT, DropoutAttrs};
@@ -30,7 +31,6 @@ pub use global_pool::{GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D};
 pub use group_norm::{GROUP_NORM, GroupNormAttrs, INSTANCE_NORM, InstanceNormAttrs};
 pub use layer_norm::{LAYER_NORM, LayerNormAttrs};
 pub use lrn::{LRN, LrnAttrs};
-pub(crate) use matmul::is_narrow;
 pub use matmul::{MATMUL, MatmulAttrs};
 pub use max_pool_indices::{MAX_POOL_INDICES, MaxPoolIndicesAttrs};
 pub use non_max_suppression::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};

@@ -1,7 +1,11 @@
 //! Matrix products and convolutions whose operands are constants or computed.
 
-use super::{Arg, Net, blocked, check, conv, conv_attrs, dense};
-use crate::ir::Attrs;
+use super::families::{floats, ints};
+use super::{
+    Arg, Case, Net, blocked, check, check_all, conv, conv_attrs, dense, sample, without_vectors,
+};
+use crate::codegen::testing::runnable_levels;
+use crate::ir::{Attrs, DType};
 
 #[test]
 fn matrix_products_of_any_extents() {
@@ -122,4 +126,50 @@ fn groups_of_few_channels_go_along_rows() {
     ] {
         conv(&x, &w, conv_attrs(stride, [1, 1, 1, 1], 1, groups), dense(&x), dense);
     }
+}
+
+#[test]
+fn weights_of_fewer_bits_are_widened_in_the_tile() {
+    let mut cases = Vec::new();
+    for dtype in [DType::F16, DType::BF16, DType::I8, DType::U8] {
+        // Whole blocks of channels and parts of them, planes, and few results, which go along rows.
+        for (channels, outputs, kernel, stride) in
+            [(32, 48, 1, 1), (20, 37, 3, 1), (16, 32, 3, 2), (3, 24, 5, 2), (9, 3, 3, 1)]
+        {
+            let in_blocks = channels % 16 == 0;
+            let (x, w) = ([1, channels, 11, 13], [outputs, channels, kernel, kernel]);
+            let weights = w.map(|extent| extent as usize);
+            let least = if dtype == DType::U8 { 150 } else { -50 };
+            let number = |i: usize| (i * 37 % 101) as i128 + least;
+            let numbers: Vec<i128> = (0..weights.iter().product()).map(number).collect();
+            let weight = match dtype.is_float() {
+                true => {
+                    let halves: Vec<f64> = numbers.iter().map(|&n| n as f64 / 64.0).collect();
+                    floats(dtype, &weights, &halves)
+                }
+                false => ints(dtype, &weights, &numbers),
+            };
+            let scale = sample(&[outputs as usize, 1, 1], 3);
+            let tensors = vec![sample(&x.map(|extent| extent as usize), 1), weight, scale];
+            let mut net = Net::new();
+            let params: Vec<_> = tensors.iter().map(|t| net.b.param("x", t.ty())).collect();
+            let attrs = conv_attrs(stride, [kernel / 2; 4], 1, 1).with("out_dtype", "float32");
+            let sums = net.call("nn.conv2d", &params[..2], attrs);
+            let scaled = net.plain("multiply", &[sums, params[2]]);
+            let y = [1, outputs, (11 - 1) / stride + 1, (13 - 1) / stride + 1];
+            let layout = |shape: &[i64]| match in_blocks {
+                true => blocked(shape, &[]),
+                false => dense(shape),
+            };
+            cases.push(Case {
+                name: format!("{x:?} by {dtype} {w:?}"),
+                function: net.finish(scaled),
+                tensors,
+                args: vec![Arg::Input(layout(&x)), Arg::Constant, Arg::Constant],
+                results: vec![layout(&y)],
+            });
+        }
+    }
+    check_all(&cases, &runnable_levels());
+    check_all(&cases, &[without_vectors()]);
 }

@@ -3,15 +3,13 @@
 use super::Lowering;
 use super::affine::Affine;
 use crate::graph::{Call, ExprId};
-use crate::ir::{Attrs, Constant, DType, Dim, SharedBytes, TensorType, normalize_axis};
+use crate::ir::{Attrs, Constant, DType, Dim, TensorType, normalize_axis};
 use crate::ops::Op;
-use crate::ops::elementwise::{ADD, CAST, MULTIPLY};
+use crate::ops::elementwise::ADD;
 use crate::ops::nn::{self, AvgPoolAttrs, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::qnn::weights::{SignedWeights, int32s};
-use crate::ops::qnn::{DEQUANTIZE, DEQUANTIZE_MATMUL, DequantizeAttrs, DequantizeMatmulAttrs};
 use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::pass::Result;
-use crate::transform::calls::{extents, stays_narrow};
 
 /// Greatest magnitude of a product of an unsigned and a signed byte.
 const MAX_PRODUCT: i64 = 255 * 128;
@@ -21,9 +19,9 @@ const MAX_PRODUCT: i64 = 255 * 128;
 const MAX_SUM: i64 = (i32::MAX / 2) as i64;
 
 /// Weights, and the scale of each output channel or of all.
-struct Weights {
-    signed: SignedWeights,
-    scale: Vec<f64>,
+pub(super) struct Weights {
+    pub(super) signed: SignedWeights,
+    pub(super) scale: Vec<f64>,
     /// Elements that go into one sum.
     depth: i64,
 }
@@ -36,7 +34,7 @@ impl Lowering<'_> {
     }
 
     /// Constant weights whose output channels run along an axis.
-    fn weights(&self, call: &Call, axis: usize) -> Option<Weights> {
+    pub(super) fn weights(&self, call: &Call, axis: usize) -> Option<Weights> {
         let Affine { q, scale, axis: along, zeros } = self.affine_arg(call, 1)?;
         if (scale.len() > 1 || zeros.len() > 1) && along != axis {
             return None;
@@ -82,7 +80,7 @@ impl Lowering<'_> {
 
     /// A convolution of dequantised images with dequantised weights.
     pub(super) fn conv(&mut self, id: ExprId, op: Op, call: &Call) -> Result<Option<ExprId>> {
-        let Some(x) = self.activations(call) else { return Ok(None) };
+        let Some(x) = self.activations(call) else { return self.widened_conv(op, call) };
         let Some(weights) = self.weights(call, 0) else {
             self.cx.missed(id, "the weights are no constant that can be int8 without a zero point");
             return Ok(None);
@@ -140,80 +138,6 @@ impl Lowering<'_> {
             sums = self.add_to(sums, &bias)?;
         }
         self.sums(sums, &x, &weights, last).map(Some)
-    }
-
-    /// A product of floats with a large constant matrix of fewer bits, which stays as it is stored: if
-    /// each column has a scale, scales are those of the result.
-    fn widened_product(
-        &mut self,
-        call: &Call,
-        attrs: &MatmulAttrs,
-        axis: usize,
-    ) -> Result<Option<ExprId>> {
-        let Some(x) = call.args[0].map(|x| self.rewriter.mapped(x)) else { return Ok(None) };
-        if self.dtype(x) != DType::F32 || self.rank(x) < 2 {
-            return Ok(None);
-        }
-        let blocks = self.blocks_of(call, 1 - axis).filter(|_| !attrs.transpose_a);
-        if let Some((matrix, block_size)) = blocks {
-            let transpose_b = attrs.transpose_b;
-            let halves = in_halves(&matrix, 1 - axis, block_size);
-            let bits = if halves.is_some() { 4 } else { 8 };
-            let attrs = DequantizeMatmulAttrs { transpose_b, block_size, bits };
-            let matrix = halves.unwrap_or(matrix);
-            let b = self.rewriter.builder();
-            let matrix: Vec<ExprId> = matrix.into_iter().map(|part| b.constant(part)).collect();
-            let args: Vec<ExprId> = std::iter::once(x).chain(matrix).collect();
-            return self.call(&DEQUANTIZE_MATMUL, &args, &attrs).map(Some);
-        }
-        let attrs = MatmulAttrs { out_dtype: Some(DType::F32), ..attrs.clone() };
-        if let Some(matrix) = self.cast_matrix(call) {
-            return self.call(&MATMUL, &[x, matrix], &attrs).map(Some);
-        }
-        let is_narrow =
-            |x: &Affine| self.constant(x.q).is_some_and(|q| stays_narrow(q.ty(), self.cx));
-        if !self.affine_arg(call, 1).as_ref().is_some_and(is_narrow) {
-            return Ok(None);
-        }
-        let Some(weights) = self.weights(call, axis) else { return Ok(None) };
-        let weight = self.rewriter.builder().constant(weights.signed.weight.clone());
-        let product = self.call(&MATMUL, &[x, weight], &attrs)?;
-        let scale: Vec<f32> = weights.scale.iter().map(|&scale| scale as f32).collect();
-        let scale = Constant::from_f32(&[scale.len() as i64], &scale);
-        let scale = self.rewriter.builder().constant(scale.map_err(|error| error.to_string())?);
-        self.call(&MULTIPLY, &[product, scale], &()).map(Some)
-    }
-
-    /// The large constant matrix whose numbers the right operand of a product is.
-    fn cast_matrix(&self, call: &Call) -> Option<ExprId> {
-        let built = self.rewriter.built().expr(self.rewriter.mapped(call.args[1]?));
-        let matrix = built.as_call().filter(|_| built.is_call_of(&CAST))?.args[0]?;
-        self.constant(matrix)
-            .is_some_and(|matrix| stays_narrow(matrix.ty(), self.cx))
-            .then_some(matrix)
-    }
-
-    /// A large constant matrix in bytes, its scales, and its zero points, if it has some, for blocks of
-    /// so many neighbours along an axis.
-    fn blocks_of(&self, call: &Call, axis: usize) -> Option<(Vec<Constant>, i64)> {
-        let matrix = self.rewriter.mapped(call.args[1]?);
-        let call = self.rewriter.built().expr(matrix).as_call()?;
-        let is_dequantized = self.rewriter.built().expr(matrix).is_call_of(&DEQUANTIZE);
-        let attrs: DequantizeAttrs = is_dequantized.then(|| call.attrs.parse().ok())??;
-        let parts = call.args.iter().flatten().map(|&part| self.constant(part));
-        let mut parts = parts.collect::<Option<Vec<Constant>>>()?;
-        for part in &mut parts {
-            *part = part.in_bytes()?;
-        }
-        let is_plain = attrs.block_size > 0
-            && attrs.dtype == DType::F32
-            && normalize_axis(attrs.axis, 2) == Some(axis)
-            && parts.iter().all(|part| part.ty().shape.rank() == 2)
-            && parts.get(1)?.ty().dtype == DType::F32;
-        // There may be one zero point for all.
-        let fits = parts.get(2).is_none_or(|zero| zero.ty().shape == parts[1].ty().shape);
-        let takes = is_plain && fits && stays_narrow(parts[0].ty(), self.cx);
-        takes.then_some((parts, attrs.block_size))
     }
 
     /// Sums of 32 bits, and a vector along their last axis, which may have one already.
@@ -351,46 +275,4 @@ impl Lowering<'_> {
     fn extents(&self, new: ExprId) -> Option<Vec<i64>> {
         self.rewriter.built().ty(new).as_tensor()?.shape.iter().map(|dim| dim.as_const()).collect()
     }
-}
-
-/// A matrix of numbers of 4 bits, scales and zero points, with two neighbours along an axis in each
-/// byte; `None` if some number takes more, or blocks of neighbours are not whole.
-fn in_halves(parts: &[Constant], axis: usize, block: i64) -> Option<Vec<Constant>> {
-    let (matrix, scale) = (parts.first()?, parts.get(1)?);
-    let extents = extents(matrix.ty())?;
-    let &[_, columns] = extents.as_slice() else { return None };
-    if block % 2 != 0 || extents[axis] % block != 0 {
-        return None;
-    }
-    // Signed ones become unsigned, as their zero points do.
-    let offset = if matrix.ty().dtype == DType::I8 { 8 } else { 0 };
-    let codes = |constant: &Constant| -> Option<Vec<u8>> {
-        let mut codes = constant.to_bytes()?.to_vec();
-        if offset != 0 {
-            codes.iter_mut().for_each(|code| *code = code.wrapping_add(offset));
-        }
-        Some(codes)
-    };
-    let codes_of_matrix = codes(matrix)?;
-    if codes_of_matrix.iter().any(|&code| code > 15) {
-        return None;
-    }
-    let zeros = match parts.get(2) {
-        Some(zero) => codes(zero)?,
-        None => vec![offset; usize::try_from(scale.ty().num_elements()?).ok()?],
-    };
-    // Those that share bytes lie one row apart, or side by side.
-    let apart = if axis == 0 { usize::try_from(columns).ok()? } else { 1 };
-    let mut bytes = Vec::with_capacity(codes_of_matrix.len() / 2);
-    for pairs in codes_of_matrix.chunks_exact(2 * apart) {
-        let (lower, upper) = pairs.split_at(apart);
-        bytes.extend(lower.iter().zip(upper).map(|(lower, upper)| lower | upper << 4));
-    }
-    let mut halved = extents.clone();
-    halved[axis] /= 2;
-    let constant = |extents: &[i64], bytes: Vec<u8>| {
-        Constant::new(TensorType::from_consts(extents, DType::U8), SharedBytes::new(bytes)).ok()
-    };
-    let zero = constant(&self::extents(scale.ty())?, zeros)?;
-    Some(vec![constant(&halved, bytes)?, scale.clone(), zero])
 }
