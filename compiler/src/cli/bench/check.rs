@@ -7,7 +7,7 @@ use crate::cli::case::{self, DataSet};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report, Setting, pin};
 use crate::graph::interp::{Tensor, TensorError, Tolerance, compare};
-use crate::ir::{Constant, TensorType};
+use crate::ir::{Constant, DType, IRModule, TensorType};
 use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
 use crate::options::CompileOptions;
 use crate::samples::runner::{Runner, interpret, open_inputs};
@@ -180,11 +180,24 @@ pub(super) fn check(
             let Ok(expected) = interpret(&imported.module, inputs) else {
                 return Ok(Checked::Unchecked);
             };
-            agree(&runner.run(inputs)?, &expected, Tolerance::near)
+            let through = |value: &Constant| match least_precise(&imported.module) {
+                Some(dtype) => Tolerance::near_through(value, dtype),
+                None => Tolerance::near(value),
+            };
+            agree(&runner.run(inputs)?, &expected, through)
                 .map_err(|what| Problem::new(format!("against the interpreter: {what}")))?;
             Ok(Checked::Interpreter)
         }
     }
+}
+
+/// A type of floats of 16 bits or fewer that a module computes, if it does.
+fn least_precise(module: &IRModule) -> Option<DType> {
+    let mut values = module.functions().flat_map(|(_, function)| function.iter());
+    values.find_map(|(_, value)| {
+        let dtype = value.ty.as_tensor()?.dtype;
+        (dtype.is_float() && dtype.bits() <= 16).then_some(dtype)
+    })
 }
 
 fn agree(
@@ -239,7 +252,6 @@ impl Random {
 mod tests {
     use super::*;
     use crate::graph::interp::Elements;
-    use crate::ir::DType;
     use crate::target::Target;
 
     #[test]

@@ -32,10 +32,10 @@ const TABLE: [Row; 4] = [
 
 /// Tolerance of compiled code against the interpreter, whose sums run in another order: relative to
 /// the value, and to the largest value of the tensor.
-const RELATIVE: f64 = 1e-3;
+const RELATIVE: [f64; 2] = [1e-3, 1e-5];
 
 /// As [`RELATIVE`], for types of 16 bits, which round after each operator.
-const RELATIVE_16_BITS: f64 = 2e-2;
+const RELATIVE_16_BITS: [f64; 2] = [2e-2, 1e-3];
 
 impl Tolerance {
     /// No difference at all.
@@ -60,7 +60,12 @@ impl Tolerance {
 
     /// For what compiled code computed, given what the interpreter did.
     pub fn near(expected: &Constant) -> Tolerance {
-        let relative = match expected.ty().dtype.bits() {
+        Tolerance::near_through(expected, expected.ty().dtype)
+    }
+
+    /// The same for what was computed of values of another data type.
+    pub fn near_through(expected: &Constant, dtype: DType) -> Tolerance {
+        let [rtol, of_largest] = match dtype.bits() {
             ..=16 => RELATIVE_16_BITS,
             _ => RELATIVE,
         };
@@ -71,7 +76,7 @@ impl Tolerance {
             }
             Ok(Elements::Int(_)) | Err(_) => 0.0,
         };
-        Tolerance { rtol: relative, atol: 1e-7 + relative * 1e-2 * largest }
+        Tolerance { rtol, atol: 1e-7 + of_largest * largest }
     }
 
     /// Whether a value is near enough. NaN equals NaN, and an infinity only itself.
@@ -229,5 +234,8 @@ mod tests {
         let found = |value| Constant::from_f32(&[2], &[1000.5, value]).unwrap();
         assert!(compare(&found(0.009), &large, near).is_ok());
         assert!(compare(&found(0.011), &large, near).is_err());
+        let halves = Tolerance::near_through(&large, DType::F16);
+        assert!(compare(&found(0.9), &large, halves).is_ok());
+        assert!(compare(&found(1.1), &large, halves).is_err());
     }
 }
