@@ -24,7 +24,7 @@ fn main() {
     let target = env::var("TARGET").expect("Cargo sets it");
     let memory = match target.split('-').next() {
         Some("thumbv6m") => "memory/microbit.x",
-        Some("riscv32imac") => "memory/virt.x",
+        Some("riscv32imac" | "riscv32imafc") => "memory/virt.x",
         _ => "memory/mps2.x",
     };
     let folder = env::var("OUT_DIR").expect("Cargo sets it");

@@ -144,6 +144,13 @@ const MACHINES: &[Machine] = &[
         system: System::None,
     },
     Machine {
+        triple: "thumbv7em-none-eabi",
+        cpu: None,
+        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
+        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
+        system: System::None,
+    },
+    Machine {
         triple: "thumbv7m-none-eabi",
         cpu: None,
         packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
@@ -159,6 +166,13 @@ const MACHINES: &[Machine] = &[
     },
     Machine {
         triple: "riscv32imac-unknown-none-elf",
+        cpu: None,
+        packages: &["gcc-riscv64-unknown-elf", "qemu-system-misc"],
+        programs: &["riscv64-unknown-elf-gcc", "qemu-system-riscv32"],
+        system: System::None,
+    },
+    Machine {
+        triple: "riscv32imafc-unknown-none-elf",
         cpu: None,
         packages: &["gcc-riscv64-unknown-elf", "qemu-system-misc"],
         programs: &["riscv64-unknown-elf-gcc", "qemu-system-riscv32"],

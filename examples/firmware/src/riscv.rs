@@ -8,6 +8,9 @@ global_asm!(
     ".globl _start",
     "_start:",
     "la sp, _stack_start",
+    // The floating-point unit, if there is one, is off at first.
+    "li a0, 0x6000",
+    "csrs mstatus, a0",
     "la a0, _sbss",
     "la a1, _ebss",
     "1: bgeu a0, a1, 2f",

@@ -25,10 +25,32 @@ const ARCHITECTURES: &[(&str, Architecture, Option<&str>)] = &[
 /// The options by which the crate `cc` names a machine that is not the host: word size,
 /// instructions, floating-point unit, calling convention. `default` are its own arguments with the
 /// environment's at their end, which are left aside.
-pub(super) fn machine_flags(default: &[String], environment: &[String]) -> Vec<String> {
+pub(super) fn machine_flags(
+    target: &Target,
+    default: &[String],
+    environment: &[String],
+) -> Vec<String> {
     let own = &default[..default.len().saturating_sub(environment.len())];
     let is_machine = |flag: &&String| flag.starts_with("-m") || flag.starts_with("--target=");
-    own.iter().filter(is_machine).cloned().collect()
+    let mut flags: Vec<String> = own.iter().filter(is_machine).cloned().collect();
+    // Without Linux, the crate has floats in registers of integers, and rustc in those of floats.
+    for flag in flags.iter_mut().filter(|flag| ["-mabi=lp64", "-mabi=ilp32"].contains(&&***flag)) {
+        flag.push_str(riscv_floats(&target.triple));
+    }
+    flags
+}
+
+/// What RISC-V's conventions are called with behind the width of their integers, for the floats that
+/// have registers: those of the extensions in a triple's first part.
+fn riscv_floats(triple: &str) -> &'static str {
+    let instructions = triple.split('-').next().unwrap_or_default();
+    let extensions = instructions.strip_prefix("riscv").unwrap_or_default();
+    let has = |extension: char| extensions.contains(extension);
+    match (has('d') || has('g'), has('f')) {
+        (true, _) => "d",
+        (false, true) => "f",
+        (false, false) => "",
+    }
 }
 
 /// The package of Debian and Ubuntu that has a compiler for a target: what an error advises.
@@ -128,8 +150,18 @@ mod tests {
         let strings =
             |flags: &[&str]| flags.iter().map(|&flag| flag.to_owned()).collect::<Vec<_>>();
         let default = strings(&["-O0", "-march=armv7e-m", "-mthumb", "-fPIC", "-mcpu=mine", "-g"]);
-        let flags = machine_flags(&default, &strings(&["-mcpu=mine", "-g"]));
+        let target = Target::from_triple("thumbv7em-none-eabihf").unwrap();
+        let flags = machine_flags(&target, &default, &strings(&["-mcpu=mine", "-g"]));
         assert_eq!(flags, ["-march=armv7e-m", "-mthumb"]);
+        for (triple, given, flag) in [
+            ("riscv32imac-unknown-none-elf", "-mabi=ilp32", "-mabi=ilp32"),
+            ("riscv32imafc-unknown-none-elf", "-mabi=ilp32", "-mabi=ilp32f"),
+            ("riscv64gc-unknown-none-elf", "-mabi=lp64", "-mabi=lp64d"),
+            ("riscv64gc-unknown-linux-gnu", "-mabi=lp64d", "-mabi=lp64d"),
+        ] {
+            let target = Target::from_triple(triple).unwrap();
+            assert_eq!(machine_flags(&target, &strings(&[given]), &[]), [flag], "{triple}");
+        }
     }
 
     #[test]

@@ -324,7 +324,8 @@ impl Compiler {
             let strings = |tool: &cc::Tool| -> Vec<String> {
                 tool.args().iter().map(|flag| flag.to_string_lossy().into_owned()).collect()
             };
-            machine.extend(machine::machine_flags(&strings(&find(true)?), &strings(&tool)));
+            let (all, given) = (strings(&find(true)?), strings(&tool));
+            machine.extend(machine::machine_flags(target, &all, &given));
         }
         let flags = common_flags(target, is_clang);
         let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
