@@ -357,6 +357,15 @@ impl IntExpr {
         }
     }
 
+    /// Two expressions whose difference this is, neither of which subtracts.
+    pub fn sides(&self) -> (IntExpr, IntExpr) {
+        let (terms, constant) = self.parts();
+        let (left, right): (Vec<Term>, Vec<Term>) =
+            terms.iter().cloned().partition(|term| term.coefficient() > 0);
+        let right = IntExpr::from_terms(right, constant.min(0));
+        (IntExpr::from_terms(left, constant.max(0)), &IntExpr::from(0) - &right)
+    }
+
     /// The number of nodes.
     pub(super) fn size(&self) -> u32 {
         self.as_poly().map_or(1, |poly| poly.size)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::canonical::{Rules, add_scaled};
-use super::expr::{IntExpr, Term};
+use super::expr::IntExpr;
 use super::interval::{Interval, Range, range_of};
 use super::modular::{Modular, modular_of};
 use super::symbol::Symbol;
@@ -94,13 +94,7 @@ impl Facts {
 
     /// Pairs of expressions that are equal, where no symbol's definition says so.
     pub fn equations(&self) -> impl Iterator<Item = (IntExpr, IntExpr)> {
-        self.zeros.iter().map(|zero| {
-            let (terms, constant) = zero.parts();
-            let (left, right): (Vec<Term>, Vec<Term>) =
-                terms.iter().cloned().partition(|term| term.coefficient() > 0);
-            let right = IntExpr::from_terms(right, constant.min(0));
-            (IntExpr::from_terms(left, constant.max(0)), add_scaled(&IntExpr::from(0), &right, -1))
-        })
+        self.zeros.iter().map(IntExpr::sides)
     }
 
     /// Records that the symbol is in the interval.

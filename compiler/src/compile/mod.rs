@@ -98,6 +98,7 @@ pub fn compile(
     let mut sizes = RunTimeSizes::of(&options.dims);
     if let Some(main) = imported.module.function("main") {
         sizes.settle(main.facts());
+        sizes.leave_out_negative(main);
     }
     sizes.add_counted(&imported.module);
     let kept = States::of(&options.states, &mut imported, &sizes)?;

@@ -8,13 +8,13 @@
 //! each takes much work for the weights that it reads, the program is one for a unit instead, which
 //! a run repeats: it needs memory for one, and what a layer leaves is in the caches for the next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Kernel, TensorInfo, ValueId};
 use crate::arith::{Atom, Facts, Interval, Symbol, View};
 use crate::diagnostics::Problem;
 use crate::graph::{Call, Callee, Expr, ExprId, Function};
-use crate::ir::{Dim, IRModule, Shape};
+use crate::ir::{Dim, IRModule, Shape, Type};
 use crate::ops::tensor::{TRUNCATE, TruncateAttrs};
 use crate::options::DimSize;
 use crate::tir::extent::extent_of;
@@ -137,6 +137,62 @@ impl RunTimeSizes {
             size.buckets.retain(|bucket| (size.min..=size.max).contains(bucket));
         }
         self.equal = facts.equations().collect();
+    }
+
+    /// Leaves out sizes for which a value of a function would have an extent below 0, as has what is left of
+    /// fewer elements than a window spans: the least size is greater then, or what takes several sizes is
+    /// checked before each run.
+    pub(crate) fn leave_out_negative(&mut self, function: &Function) {
+        let mut types: Vec<&Type> = function.ids().map(|id| function.ty(id)).collect();
+        let mut extents = BTreeSet::new();
+        while let Some(ty) = types.pop() {
+            types.extend(ty.as_tuple().into_iter().flatten());
+            extents.extend(ty.as_tensor().into_iter().flat_map(|ty| ty.shape.iter()));
+        }
+        let mut facts = function.facts().clone();
+        let is_size = |facts: &Facts, extent| facts.bounds_of(extent).lower >= Some(0);
+        for extent in extents {
+            let symbols: Vec<Symbol> = extent.symbols().into_iter().collect();
+            let numbers = symbols
+                .iter()
+                .map(|symbol| self.sizes.iter().position(|size| size.name == symbol.name()));
+            let Some(numbers) = numbers.collect::<Option<Vec<usize>>>() else { continue };
+            if is_size(&facts, extent) {
+                continue;
+            }
+            if let (&[number], [symbol]) = (numbers.as_slice(), symbols.as_slice())
+                && let Some(least) = self.least(number, extent)
+            {
+                let size = &mut self.sizes[number];
+                size.min = least;
+                size.buckets.retain(|&bucket| bucket >= least);
+                let bounds = Interval { lower: i64::try_from(least).ok(), upper: None };
+                if facts.assume_bounds(symbol, bounds).is_ok() && is_size(&facts, extent) {
+                    continue;
+                }
+            }
+            let (more, less) = extent.sides();
+            self.equal.push((more.clone(), more.maximum(&less)));
+        }
+    }
+
+    /// The least size of that number for which an extent that grows with it is not below 0.
+    fn least(&self, number: usize, extent: &Dim) -> Option<u64> {
+        let size = &self.sizes[number];
+        let is_size = |size: u64| {
+            let mut sizes = vec![0; self.sizes.len()];
+            sizes[number] = i64::try_from(size).unwrap_or(i64::MAX);
+            self.value(extent, &sizes).is_none_or(|value| value >= 0)
+        };
+        let (mut least, mut fits) = (size.min, size.max);
+        if !is_size(fits) {
+            return None;
+        }
+        while least < fits {
+            let middle = least + (fits - least) / 2;
+            if is_size(middle) { fits = middle } else { least = middle + 1 }
+        }
+        Some(fits)
     }
 
     /// The first of the pairs that is not equal for sizes, with its values.

@@ -12,7 +12,7 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
 use crate::ops::elementwise::{ADD, DIVIDE};
 use crate::ops::nn::{MATMUL, MatmulAttrs, PAD, PadAttrs, PadMode};
-use crate::ops::tensor::{TAKE, TakeAttrs, TakeMode};
+use crate::ops::tensor::{ARANGE, ArangeAttrs, TAKE, TakeAttrs, TakeMode};
 
 /// Most elements of a window, of Mel filters or of the matrix of a transform.
 const MAX_TABLE: i64 = 1 << 25;
@@ -366,11 +366,15 @@ pub(super) fn stft(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     check_parts(node, signal, 3)?;
     let onesided = node.attrs.flag("onesided", true)?;
     let step = node.int_input(1)?.ok_or_else(|| missing("frame_step"))?;
-    let elements = node.known_extent(signal, 1)?;
+    let elements = node.shape(signal)?[1].clone();
     let of_window = window.map(|window| node.known_extent(window, 0)).transpose()?;
-    let length = node.int_input(3)?.or(of_window).unwrap_or(elements);
+    let length = match node.int_input(3)?.or(of_window) {
+        Some(length) => length,
+        None => node.known_extent(signal, 1)?,
+    };
     check_length(length)?;
-    if step < 1 || length > elements || of_window.is_some_and(|extent| extent != length) {
+    let is_short = elements.as_const().is_some_and(|elements| elements < length);
+    if step < 1 || is_short || of_window.is_some_and(|extent| extent != length) {
         return Err(NodeError::new(format!(
             "frames of {length} elements every {step} elements of a signal of {elements}{} are \
              not possible",
@@ -379,8 +383,10 @@ pub(super) fn stft(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     }
     let dtype = node.tensor(signal)?.dtype;
     let wide = node.widened(signal)?;
-    let starts: Vec<i64> = (0..=(elements - length) / step).map(|frame| frame * step).collect();
-    let starts = node.integers(&[starts.len() as i64, 1], &starts)?;
+    let count = (elements - Dim::from(length)).floor_div(&Dim::from(step)) + Dim::from(1i64);
+    let attrs = ArangeAttrs { start: 0, step, length: count.clone(), dtype: DType::I64 };
+    let starts = node.call_with(&ARANGE, &[], &attrs)?;
+    let starts = node.reshape(starts, vec![count, Dim::from(1i64)])?;
     let offsets = node.counting(length)?;
     let places = node.call(&ADD, &[starts, offsets])?;
     let attrs = TakeAttrs { axis: 1, mode: TakeMode::Fast };
