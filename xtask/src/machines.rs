@@ -20,7 +20,7 @@ pub(crate) struct Options {
     /// Installs what is missing: packages of Debian and Ubuntu, and Rust's libraries for the target
     #[arg(long)]
     install: bool,
-    /// Runs the ONNX node tests on those that have Linux, too: half an hour each
+    /// Runs the ONNX node tests on those that have Linux, too: some ten minutes each
     #[arg(long)]
     nodes: bool,
     #[command(flatten)]
