@@ -98,9 +98,11 @@ pub fn compile(
     let mut sizes = RunTimeSizes::of(&options.dims);
     if let Some(main) = imported.module.function("main") {
         sizes.settle(main.facts());
-        sizes.leave_out_negative(main);
     }
     sizes.add_counted(&imported.module);
+    if let Some(main) = imported.module.function("main") {
+        sizes.leave_out_negative(main)?;
+    }
     let kept = States::of(&options.states, &mut imported, &sizes)?;
     let mut interface =
         stages.run("interface", || interface::of(model, &imported, &kept, sizes.clone()))?;

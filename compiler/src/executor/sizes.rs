@@ -8,13 +8,13 @@
 //! each takes much work for the weights that it reads, the program is one for a unit instead, which
 //! a run repeats: it needs memory for one, and what a layer leaves is in the caches for the next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{Kernel, TensorInfo, ValueId};
 use crate::arith::{Atom, Facts, Interval, Symbol, View};
-use crate::diagnostics::Problem;
+use crate::diagnostics::{Problem, ProblemNode, Report};
 use crate::graph::{Call, Callee, Expr, ExprId, Function};
-use crate::ir::{Dim, IRModule, Shape, Type};
+use crate::ir::{Dim, IRModule, Shape};
 use crate::ops::tensor::{TRUNCATE, TruncateAttrs};
 use crate::options::DimSize;
 use crate::tir::extent::extent_of;
@@ -142,22 +142,42 @@ impl RunTimeSizes {
     /// Leaves out sizes for which a value of a function would have an extent below 0, as has what is left of
     /// fewer elements than a window spans: the least size is greater then, or what takes several sizes is
     /// checked before each run.
-    pub(crate) fn leave_out_negative(&mut self, function: &Function) {
-        let mut types: Vec<&Type> = function.ids().map(|id| function.ty(id)).collect();
-        let mut extents = BTreeSet::new();
-        while let Some(ty) = types.pop() {
-            types.extend(ty.as_tuple().into_iter().flatten());
-            extents.extend(ty.as_tensor().into_iter().flat_map(|ty| ty.shape.iter()));
+    ///
+    /// # Errors
+    ///
+    /// Extents that may be below 0 for sizes that a run computes.
+    pub(crate) fn leave_out_negative(&mut self, function: &Function) -> Result<(), Report> {
+        let mut extents = BTreeMap::new();
+        for id in function.ids() {
+            let mut types = vec![function.ty(id)];
+            while let Some(ty) = types.pop() {
+                types.extend(ty.as_tuple().into_iter().flatten());
+                for extent in ty.as_tensor().into_iter().flat_map(|ty| ty.shape.iter()) {
+                    extents.entry(extent).or_insert(id);
+                }
+            }
         }
+        let mut report = Report::new();
         let mut facts = function.facts().clone();
         let is_size = |facts: &Facts, extent| facts.bounds_of(extent).lower >= Some(0);
-        for extent in extents {
+        for (extent, id) in extents {
             let symbols: Vec<Symbol> = extent.symbols().into_iter().collect();
             let numbers = symbols
                 .iter()
                 .map(|symbol| self.sizes.iter().position(|size| size.name == symbol.name()));
             let Some(numbers) = numbers.collect::<Option<Vec<usize>>>() else { continue };
             if is_size(&facts, extent) {
+                continue;
+            }
+            if numbers.iter().any(|&number| self.sizes[number].counted) {
+                let what = format!(
+                    "there are `{extent}` elements, which may be below 0 for sizes that a run computes"
+                );
+                let problem = Problem::new(what).help("pad what is shorter than a window");
+                report.push(match ProblemNode::of(function.span(id)) {
+                    Some(node) => problem.at(node),
+                    None => problem,
+                });
                 continue;
             }
             if let (&[number], [symbol]) = (numbers.as_slice(), symbols.as_slice())
@@ -174,6 +194,7 @@ impl RunTimeSizes {
             let (more, less) = extent.sides();
             self.equal.push((more.clone(), more.maximum(&less)));
         }
+        report.into_result(())
     }
 
     /// The least size of that number for which an extent that grows with it is not below 0.

@@ -66,3 +66,53 @@ fn two_names_may_be_one_size() {
         assert_eq!(wrong, format!("axis 0 of input `rest` is 4, but `{name}` is 5 in input `x`"));
     }
 }
+
+#[test]
+fn sizes_that_leave_less_than_nothing_are_refused() {
+    let x = [ModelDim::from(1), ModelDim::from(1), ModelDim::from("n")];
+    let strides = [("strides", vec![4].into())];
+    let windows = ModelBuilder::new(17)
+        .input("x", DType::F32, &x)
+        .initializer("w", &rows(&[3, 1, 16]))
+        .node("Conv", &["x", "w"], &["y"], &strides)
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 3]);
+    let of_two = ModelBuilder::new(17)
+        .input("x", DType::F32, &x)
+        .input("z", DType::F32, &[ModelDim::from(1), ModelDim::from(1), ModelDim::from("m")])
+        .initializer("w", &rows(&[3, 1, 16]))
+        .node("Concat", &["x", "z"], &["both"], &[("axis", 2.into())])
+        .node("Conv", &["both", "w"], &["y"], &[])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 3]);
+    let counted = ModelBuilder::new(17)
+        .input("x", DType::F32, &[20])
+        .input("is_kept", DType::Bool, &[20])
+        .initializer("row", &Constant::from_i64(&[3], &[1, 1, -1]).unwrap())
+        .initializer("w", &rows(&[1, 1, 5]))
+        .node("Compress", &["x", "is_kept"], &["kept"], &[])
+        .node("Reshape", &["kept", "row"], &["line"], &[])
+        .node("Conv", &["line", "w"], &["y"], &[])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 3]);
+    let refused = run(&model(counted), &options()).unwrap_err().to_string();
+    assert!(refused.contains("`y` (Conv") && refused.contains("may be below 0"), "{refused}");
+    for backend in Backend::ALL {
+        let open = |dims: &[&str]| CompileOptions {
+            dims: dims.iter().map(|&dim| (dim.to_owned(), (5..=100).into())).collect(),
+            backend: *backend,
+            ..options()
+        };
+        let options = open(&["n"]);
+        let loaded = load(&run(&model(windows.clone()), &options).unwrap().model, &options);
+        let problem = loaded[0].run(&[rows(&[1, 1, 11])]).unwrap_err().to_string();
+        assert!(problem.contains("is 11; `n` is 12..=100"), "{problem}");
+        let found = loaded[0].run(&[rows(&[1, 1, 12])]).unwrap();
+        assert_eq!(found[0].ty().shape.as_consts().unwrap(), [1, 3, 0]);
+
+        let options = open(&["m", "n"]);
+        let loaded = load(&run(&model(of_two.clone()), &options).unwrap().model, &options);
+        let inputs = |sizes: [i64; 2]| sizes.map(|size| rows(&[1, 1, size]));
+        let problem = loaded[0].run(&inputs([6, 8])).unwrap_err().to_string();
+        assert!(problem.contains("`m + n` is 14, but `max(15, m + n)` is 15"), "{problem}");
+        let found = loaded[0].run(&inputs([8, 9])).unwrap();
+        assert_eq!(found[0].ty().shape.as_consts().unwrap(), [1, 3, 2]);
+    }
+}
