@@ -79,6 +79,28 @@ const LOADER: &str = "/usr/i686-linux-gnu/lib/ld-linux.so.2";
 /// A machine that has room for the keywords alone.
 const SMALL: &str = "thumbv6m-none-eabi";
 
+/// A microcontroller by Arm.
+const fn cortex_m(triple: &'static str) -> Machine {
+    Machine {
+        triple,
+        cpu: None,
+        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
+        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
+        system: System::None,
+    }
+}
+
+/// A microcontroller with RISC-V of 32 bits.
+const fn riscv32(triple: &'static str) -> Machine {
+    Machine {
+        triple,
+        cpu: None,
+        packages: &["gcc-riscv64-unknown-elf", "qemu-system-misc"],
+        programs: &["riscv64-unknown-elf-gcc", "qemu-system-riscv32"],
+        system: System::None,
+    }
+}
+
 const MACHINES: &[Machine] = &[
     Machine {
         triple: "aarch64-unknown-linux-gnu",
@@ -136,48 +158,12 @@ const MACHINES: &[Machine] = &[
         programs: &["s390x-linux-gnu-gcc", "qemu-s390x"],
         system: System::Linux("s390x-linux-gnu"),
     },
-    Machine {
-        triple: "thumbv7em-none-eabihf",
-        cpu: None,
-        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
-        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
-        system: System::None,
-    },
-    Machine {
-        triple: "thumbv7em-none-eabi",
-        cpu: None,
-        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
-        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
-        system: System::None,
-    },
-    Machine {
-        triple: "thumbv7m-none-eabi",
-        cpu: None,
-        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
-        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
-        system: System::None,
-    },
-    Machine {
-        triple: SMALL,
-        cpu: None,
-        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
-        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
-        system: System::None,
-    },
-    Machine {
-        triple: "riscv32imac-unknown-none-elf",
-        cpu: None,
-        packages: &["gcc-riscv64-unknown-elf", "qemu-system-misc"],
-        programs: &["riscv64-unknown-elf-gcc", "qemu-system-riscv32"],
-        system: System::None,
-    },
-    Machine {
-        triple: "riscv32imafc-unknown-none-elf",
-        cpu: None,
-        packages: &["gcc-riscv64-unknown-elf", "qemu-system-misc"],
-        programs: &["riscv64-unknown-elf-gcc", "qemu-system-riscv32"],
-        system: System::None,
-    },
+    cortex_m("thumbv7em-none-eabihf"),
+    cortex_m("thumbv7em-none-eabi"),
+    cortex_m("thumbv7m-none-eabi"),
+    cortex_m(SMALL),
+    riscv32("riscv32imac-unknown-none-elf"),
+    riscv32("riscv32imafc-unknown-none-elf"),
     Machine {
         triple: "wasm32-unknown-unknown",
         cpu: None,
