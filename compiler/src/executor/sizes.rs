@@ -145,7 +145,7 @@ impl RunTimeSizes {
     ///
     /// # Errors
     ///
-    /// Extents that may be below 0 for sizes that a run computes.
+    /// Extents that may be below 0 for sizes that a run computes, or are for the greatest size.
     pub(crate) fn leave_out_negative(&mut self, function: &Function) -> Result<(), Report> {
         let mut extents = BTreeMap::new();
         for id in function.ids() {
@@ -169,20 +169,24 @@ impl RunTimeSizes {
             if is_size(&facts, extent) {
                 continue;
             }
-            if numbers.iter().any(|&number| self.sizes[number].counted) {
-                let what = format!(
-                    "there are `{extent}` elements, which may be below 0 for sizes that a run computes"
-                );
-                let problem = Problem::new(what).help("pad what is shorter than a window");
+            let mut refuse = |when: &str, help: &str| {
+                let what = format!("there are `{extent}` elements, which {when}");
+                let problem = Problem::new(what).help(help);
                 report.push(match ProblemNode::of(function.span(id)) {
                     Some(node) => problem.at(node),
                     None => problem,
                 });
+            };
+            if numbers.iter().any(|&number| self.sizes[number].counted) {
+                let when = "may be below 0 for sizes that a run computes";
+                refuse(when, "pad what is shorter than a window");
                 continue;
             }
-            if let (&[number], [symbol]) = (numbers.as_slice(), symbols.as_slice())
-                && let Some(least) = self.least(number, extent)
-            {
+            if let (&[number], [symbol]) = (numbers.as_slice(), symbols.as_slice()) {
+                let Some(least) = self.least(number, extent) else {
+                    refuse("is below 0 for the greatest size", "choose another greatest size");
+                    continue;
+                };
                 let size = &mut self.sizes[number];
                 size.min = least;
                 size.buckets.retain(|&bucket| bucket >= least);

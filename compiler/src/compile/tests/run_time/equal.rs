@@ -100,6 +100,11 @@ fn sizes_that_leave_less_than_nothing_are_refused() {
             backend: *backend,
             ..options()
         };
+        let short =
+            CompileOptions { dims: [("n".to_owned(), (5..=8).into())].into(), ..open(&["n"]) };
+        let refused = run(&model(windows.clone()), &short).unwrap_err().to_string();
+        assert!(refused.contains("is below 0 for the greatest size"), "{refused}");
+
         let options = open(&["n"]);
         let loaded = load(&run(&model(windows.clone()), &options).unwrap().model, &options);
         let problem = loaded[0].run(&[rows(&[1, 1, 11])]).unwrap_err().to_string();
