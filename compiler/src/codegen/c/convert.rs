@@ -27,13 +27,14 @@ pub(super) fn convert(
         let helper = through_word(preamble, from, result, instructions);
         return format!("{helper}({value})");
     }
+    if is_x86(target) && target.has_feature("avx512f") && to.bits() < from.dtype.bits() {
+        let helper = narrow(preamble, from, result);
+        return format!("{helper}({value})");
+    }
     let mut text = value.to_owned();
-    // AVX-512 has all narrowing conversions, which gcc uses.
-    if !(is_x86(target) && target.has_feature("avx512f") && to.bits() < from.dtype.bits()) {
-        for step in steps(from.dtype, to) {
-            let step = preamble.type_name(from.with_dtype(step));
-            text = format!("__builtin_convertvector({text}, {step})");
-        }
+    for step in steps(from.dtype, to) {
+        let step = preamble.type_name(from.with_dtype(step));
+        text = format!("__builtin_convertvector({text}, {step})");
     }
     let result = preamble.type_name(result);
     format!("__builtin_convertvector({text}, {result})")
@@ -113,6 +114,20 @@ fn widen(preamble: &mut Preamble, from: PrimType, to: PrimType, builtin: &str) -
             "NIELLO_INLINE {result} {name}({source} x) {{\n#ifdef __clang__\n    \
              return __builtin_convertvector(x, {result});\n#else\n    \
              return ({result}){builtin}({operand}{all});\n#endif\n}}\n"
+        )
+    })
+}
+
+/// A helper for the narrowing conversions of AVX-512, which gcc uses unless it sees that the integers
+/// are the bits of floats. Its name comes before those of casts, which use it.
+fn narrow(preamble: &mut Preamble, from: PrimType, to: PrimType) -> String {
+    let name = format!("bytes_{}_{}", suffix(from), suffix(to));
+    preamble.helper(name, true, |preamble, name| {
+        let [source, result] = [from, to].map(|ty| preamble.type_name(ty));
+        format!(
+            "NIELLO_INLINE {result} {name}({source} x) {{\n#ifndef __clang__\n    \
+             __asm__(\"\" : \"+v\"(x));\n#endif\n    \
+             return __builtin_convertvector(x, {result});\n}}\n"
         )
     })
 }

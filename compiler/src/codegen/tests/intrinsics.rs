@@ -5,7 +5,7 @@ use crate::codegen::testing::{LoadedKernel, runnable_levels};
 use crate::ir::{BufferSpec, DType};
 use crate::options::{Backend, Denormals};
 use crate::target::Target;
-use crate::tir::{ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, lower, scalar};
+use crate::tir::{ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt, lower, scalar};
 
 /// The function `y[i] = f(x[i])` over `len` elements.
 fn elementwise(intrinsic: Intrinsic, dtype: DType, len: usize) -> PrimFunc {
@@ -152,9 +152,15 @@ fn floats_become_narrow_integers_by_saturating_in_vectors_of_every_width() {
         -32768.5,
         65535.5,
         1e30,
+        0.5,
+        -2.5,
+        247.5,
+        248.5,
+        -7.500_001,
     ];
-    let len = 16 + 8 + 4 + 2 + 1;
+    let len = 32 + 8 + 4 + 2 + 1;
     let values: Vec<f32> = values.into_iter().cycle().take(len).collect();
+    let zero = 7u8;
     type Convert = fn(f32) -> i64;
     let convert: [(DType, Convert); 4] = [
         (DType::U8, |x| i64::from(x as u8)),
@@ -166,18 +172,34 @@ fn floats_become_narrow_integers_by_saturating_in_vectors_of_every_width() {
         let mut func = PrimFuncData::new("convert");
         let extent = len as i64;
         let x = func.input("x", DType::F32, BufferSpec::dense(&[extent]));
-        let y = func.output("y", DType::I32, BufferSpec::dense(&[extent]));
+        let z = func.input("z", DType::U8, BufferSpec::dense(&[1]));
+        // As they are, and the nearest integers, moved by a zero point.
+        let results = ["whole", "nearest", "moved"]
+            .map(|name| func.output(name, DType::I32, BufferSpec::dense(&[extent])));
         func.body = func.for_("i", extent, ForKind::Vectorized, |f, i| {
-            let value = f.load(x, [i.clone()]).cast(dtype).cast(DType::I32);
-            f.store(y, [i], value)
+            let value = f.load(x, [i.clone()]);
+            let nearest = PrimExpr::call(Intrinsic::Round, value.clone());
+            let moved = nearest.clone() + f.load(z, [0]).cast(DType::F32);
+            let stores = results
+                .into_iter()
+                .zip([value, nearest, moved])
+                .map(|(to, value)| f.store(to, [i.clone()], value.cast(dtype).cast(DType::I32)));
+            Stmt::seq(stores.collect::<Vec<_>>())
         });
         let func = PrimFunc::new(func);
         for target in runnable_levels() {
-            let buffers = run(&func, &[f32_bytes(values.clone()), vec![0; 4 * len]], &target);
-            let (found, _) = buffers[1].as_chunks::<4>();
-            for (x, found) in values.iter().zip(found) {
-                let found = i64::from(i32::from_le_bytes(*found));
-                assert_eq!(found, as_dtype(*x), "{x} as {dtype} on {:?}", target.cpu);
+            let results = || vec![0; 4 * len];
+            let args = [f32_bytes(values.clone()), vec![zero], results(), results(), results()];
+            let buffers = run(&func, &args, &target);
+            let found = buffers[2..].iter().map(|bytes| bytes.as_chunks::<4>().0);
+            let expected: [fn(f32, f32) -> f32; 3] =
+                [|x, _| x, |x, _| x.round_ties_even(), |x, z| x.round_ties_even() + z];
+            for (found, expected) in found.zip(expected) {
+                for (x, found) in values.iter().zip(found) {
+                    let found = i64::from(i32::from_le_bytes(*found));
+                    let expected = as_dtype(expected(*x, zero.into()));
+                    assert_eq!(found, expected, "{x} as {dtype} on {:?}", target.cpu);
+                }
             }
         }
     }

@@ -29,6 +29,7 @@
 
 mod angles;
 mod math;
+mod nearest;
 mod powers;
 mod rounding;
 
@@ -66,6 +67,13 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
     let flush = cx.get(&FLUSH_DENORMALS) && cx.target().can_flush_denormals();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.map_exprs(&mut |expr| {
+        // Before roundings are replaced, which these take the place of.
+        let expr = expr.rewrite(&mut |expr| match expr {
+            PrimExpr::Cast { value, dtype } => {
+                Math::new(data, false, false).finish(|math| math.small_integer(*value, dtype))
+            }
+            other => other,
+        });
         expr.rewrite(&mut |expr| match expr {
             PrimExpr::Call { intrinsic, args } if strict && is_approximate(intrinsic, &args) => {
                 strict_call(data, cx.target(), flush, intrinsic, args)

@@ -76,11 +76,10 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
 /// Whether a constant goes into the kernels that use it: one of one element, whatever its rank, of a type
 /// that code generators print as a literal.
 pub(super) fn is_simple(constant: &Constant) -> bool {
+    let dtype = constant.ty().dtype;
     constant.ty().shape.iter().all(|dim| dim.as_const() == Some(1))
-        && matches!(
-            constant.ty().dtype,
-            DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Bool
-        )
+        && (matches!(dtype, DType::F32 | DType::F64 | DType::Bool)
+            || dtype.is_int() && dtype.bits() >= 8)
         && !constant.is_opaque()
 }
 

@@ -6,7 +6,7 @@ use crate::ir::DType;
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFuncData, VarId};
 
 /// 1.5 · 2²³: added to a number below 2²², it leaves the nearest integer in the lowest bits.
-const ROUNDER: f32 = 12_582_912.0;
+pub(super) const ROUNDER: f32 = 12_582_912.0;
 
 /// ln 2 in two parts: the upper has 15 significant bits, so that its product with an exponent is
 /// exact even without fused multiply-add.
