@@ -160,6 +160,22 @@ pub(super) fn repeated(operand: PrimType, lanes: &[u32]) -> Option<DType> {
     (is_repeated && is_wider && is_plain).then_some(word)
 }
 
+/// Whether lanes of 64 bytes are the first of each quarter, the second of each, and so on, and the
+/// target has instructions for it: words of four bytes are moved, then bytes within quarters. LLVM
+/// makes one shuffle of the two, for which it takes a dozen instructions without AVX512-VBMI.
+pub(super) fn turns_quarters(operand: PrimType, lanes: &[u32], target: &Target) -> bool {
+    let is_whole = operand.bits() == 512 && operand.lanes == 64 && lanes.len() == 64;
+    let is_turned = lanes.iter().zip(0..).all(|(lane, place)| *lane == place % 4 * 16 + place / 4);
+    is_whole && is_turned && target.has_feature("avx512bw") && target.vector_bits() >= 512
+}
+
+/// Where each word of four bytes comes from as quarters are [turned](turns_quarters), and then each byte
+/// of a quarter.
+pub(super) fn turned_quarters() -> ([u32; 16], [u32; 64]) {
+    let turn = |place: usize| (place % 4 * 4 + place / 4) as u32;
+    (std::array::from_fn(turn), std::array::from_fn(|byte| turn(byte % 16)))
+}
+
 /// Elements of a local buffer, at least one.
 pub(super) fn local_elements(buffer: &Buffer) -> Result<u64, String> {
     let len = buffer.spec.physical_len().map_err(|error| error.to_string())?;

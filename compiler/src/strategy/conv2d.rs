@@ -5,6 +5,7 @@
 //! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
 
 mod depthwise;
+mod taps;
 
 use super::cover::adjacent;
 use super::emit::Emitter;

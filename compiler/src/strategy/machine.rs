@@ -16,6 +16,9 @@ pub struct Machine {
     pub registers: u32,
     /// Bytes of the first and of the second cache level.
     pub caches: [i64; 2],
+    /// Whether an instruction multiplies four bytes with as many others and adds them to each lane of
+    /// a register: [`PrimExpr::DotAdd`](crate::tir::PrimExpr::DotAdd).
+    pub dot: bool,
 }
 
 /// Caches of server cores with AVX-512.
@@ -42,7 +45,8 @@ impl Machine {
         };
         let vector_bits = u32::try_from(target.vector_bits()).unwrap_or(0);
         let caches = target.registered_cpu().map_or(caches, |cpu| cpu.caches);
-        Machine { vector_bits, registers, caches }
+        let dot = target.has_dot_add(vector_bits / DType::I32.bits());
+        Machine { vector_bits, registers, caches, dot }
     }
 
     /// The registers, for which choices are measured.
@@ -158,17 +162,18 @@ mod tests {
             let machine = Machine::of(&target.clone().with_vector_width(bits).unwrap());
             // The processor has as many registers of them.
             let vector_bits = bits as u32;
-            assert_eq!(machine, Machine { vector_bits, registers: 32, caches: LARGE_CACHES });
+            let caches = LARGE_CACHES;
+            assert_eq!(machine, Machine { vector_bits, registers: 32, caches, dot: false });
         }
     }
 
     #[test]
     fn tiles_fit_the_registers() {
-        let avx512 = Machine { vector_bits: 512, registers: 32, caches: LARGE_CACHES };
+        let avx512 = Machine { vector_bits: 512, registers: 32, caches: LARGE_CACHES, dot: false };
         assert_eq!(avx512.tile_rows(2), 14);
         assert_eq!(avx512.tile_rows(3), 9);
         assert_eq!(avx512.tile_rows(4), 6);
-        let avx2 = Machine { vector_bits: 256, registers: 16, caches: SMALL_CACHES };
+        let avx2 = Machine { vector_bits: 256, registers: 16, caches: SMALL_CACHES, dot: false };
         assert_eq!(avx2.tile_rows(2), 6);
         assert_eq!(avx2.tile_rows(4), 2);
         // A panel of two wide registers is two tiles of two narrower ones.

@@ -349,16 +349,27 @@ impl Tile {
     ) -> Stmt {
         let (lanes, first) = (self.columns.lanes as u32, vector * self.columns.lanes);
         let four = FOUR as u32;
-        let ramp = |first: PrimExpr, lanes: u32| PrimExpr::ramp(first, 1, lanes);
-        let bytes = || ramp(PrimExpr::index(0), lanes * four);
+        let ramp = |lanes: u32| PrimExpr::ramp(PrimExpr::index(0), 1, lanes);
+        let bytes = || ramp(lanes * four);
         let w = weight(emitter, bytes().floordiv(FOUR) + first, bytes().floormod(FOUR));
         let func = &emitter.func;
-        let (lhs, at) =
-            value([outer, inner], PrimExpr::index(first), ramp(PrimExpr::index(0), four));
+        let (lhs, at) = value([outer, inner], PrimExpr::index(first), ramp(four));
         let a = func.load(lhs, at).shuffle((0..lanes * four).map(|lane| lane % four).collect());
-        let at = ramp(self.at(outer, inner, vector, &PrimExpr::index(0)), lanes);
-        let sum = func.load(self.acc, [at.clone()]);
-        func.store(self.acc, [at], PrimExpr::dot_add(a, w, sum))
+        self.add_dot(emitter, [outer, inner], vector, (a, w))
+    }
+
+    /// Adds the products of fours of bytes to the sums of a row.
+    pub(super) fn add_dot(
+        &self,
+        emitter: &Emitter,
+        [outer, inner]: [&PrimExpr; 2],
+        vector: i64,
+        (bytes, weights): (PrimExpr, PrimExpr),
+    ) -> Stmt {
+        let first = self.at(outer, inner, vector, &PrimExpr::index(0));
+        let at = PrimExpr::ramp(first, 1, self.columns.lanes as u32);
+        let sum = emitter.func.load(self.acc, [at.clone()]);
+        emitter.func.store(self.acc, [at], PrimExpr::dot_add(bytes, weights, sum))
     }
 
     /// Stores what the root makes of each accumulator. `index` is handed the row's indices and the

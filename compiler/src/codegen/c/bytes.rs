@@ -1,5 +1,6 @@
 //! Helpers for vectors of bytes.
 
+use super::super::kernel::turned_quarters;
 use super::helpers::suffix;
 use super::preamble::Preamble;
 use crate::ir::DType;
@@ -138,6 +139,25 @@ fn aarch64_pair_add(words: &str) -> String {
                  __asm__(\"sadalp %0.4s, %1.8h\" : \"+w\"(c) : \"w\"(a_pairs));\n";
     }
     text
+}
+
+/// 64 bytes of which the quarters are turned.
+pub(super) fn turn(preamble: &mut Preamble, operand: PrimType) -> String {
+    preamble.helper(format!("turn_{}", suffix(operand)), true, |preamble, name| {
+        let whole = preamble.type_name(operand);
+        let all_words = preamble.type_name(PrimType::vector(DType::I32, 16));
+        let list =
+            |places: &[u32]| places.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let (words, bytes) = turned_quarters();
+        let (words, bytes) = (list(&words), list(&bytes));
+        format!(
+            "NIELLO_INLINE {whole} {name}({whole} x) {{\n    \
+             const {all_words} words = {{{words}}};\n    \
+             const {whole} bytes = {{{bytes}}};\n    {whole} r;\n    \
+             __asm__(\"vpermd %1, %2, %0\\n\\tvpshufb %3, %0, %0\" : \"=&v\"(r) : \"v\"(x), \
+             \"v\"(words), \"v\"(bytes));\n    return r;\n}}\n"
+        )
+    })
 }
 
 /// A short vector over and over, as one wider scalar in each lane.

@@ -1,6 +1,6 @@
 //! Expressions.
 
-use super::super::kernel::repeated;
+use super::super::kernel::{repeated, turns_quarters};
 use super::convert::convert;
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
@@ -591,6 +591,9 @@ impl Emitter<'_> {
             self.check_type(operand)?;
             self.check_type(operand.with_lanes(lanes.len() as u32))?;
             let helper = match repeated(operand, lanes).filter(|_| widths.len() == 1) {
+                None if turns_quarters(operand, lanes, self.target) => {
+                    bytes::turn(&mut self.preamble, operand)
+                }
                 Some(word) => bytes::repeat(&mut self.preamble, operand, word, lanes.len() as u32),
                 None => helpers::shuffle(&mut self.preamble, operand, widths.len(), lanes),
             };

@@ -6,7 +6,6 @@ use inkwell::values::{
 };
 use inkwell::{FloatPredicate, IntPredicate};
 
-use super::super::kernel::repeated;
 use super::kernel::{Emitter, Result, Value, with_lanes};
 use crate::ir::DType;
 use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
@@ -301,58 +300,6 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let BasicValueEnum::VectorValue(vector) = value else { return Ok(value) };
         let lane = self.unit.context.i32_type().const_int(u64::from(lane), false);
         Ok(self.builder.build_extract_element(vector, lane, "")?)
-    }
-
-    /// Lanes of two vectors side by side.
-    fn pick(
-        &self,
-        a: VectorValue<'ctx>,
-        b: VectorValue<'ctx>,
-        lanes: &[u32],
-    ) -> Result<VectorValue<'ctx>> {
-        let i32_type = self.unit.context.i32_type();
-        let lanes: Vec<IntValue<'ctx>> =
-            lanes.iter().map(|lane| i32_type.const_int(u64::from(*lane), false)).collect();
-        Ok(self.builder.build_shuffle_vector(a, b, VectorType::const_vector(&lanes), "")?)
-    }
-
-    fn shuffle(&mut self, vectors: &[PrimExpr], lanes: &[u32]) -> Result<Value<'ctx>> {
-        let values = vectors.iter().map(|vector| self.expr(vector)).collect::<Result<Vec<_>>>()?;
-        let widths: Vec<u32> = values.iter().map(|value| width(*value)).collect();
-        let same = widths.iter().all(|width| *width == widths[0]) && widths[0] > 1;
-        if let ([value], [vector]) = (values.as_slice(), vectors)
-            && let Some(word) = repeated(vector.ty(), lanes)
-        {
-            // As one wider scalar in each lane: the instructions for that are fast.
-            let word = self.unit.scalar(word)?;
-            let word = self.builder.build_bit_cast(*value, word, "")?;
-            let words = self.splat(word, lanes.len() as u32 / widths[0])?;
-            let ty = with_lanes(self.unit.scalar(vector.dtype())?, lanes.len() as u32);
-            return Ok(self.builder.build_bit_cast(words, ty, "")?);
-        }
-        match values.as_slice() {
-            [BasicValueEnum::VectorValue(a), rest @ ..]
-                if same && rest.len() <= 1 && lanes.len() > 1 =>
-            {
-                let b = match rest {
-                    [BasicValueEnum::VectorValue(b)] => *b,
-                    _ => a.get_type().get_poison(),
-                };
-                Ok(self.pick(*a, b, lanes)?.into())
-            }
-            _ => {
-                let pick = |&lane: &u32| {
-                    let (mut part, mut rest) = (0, lane);
-                    while part + 1 < widths.len() && rest >= widths[part] {
-                        rest -= widths[part];
-                        part += 1;
-                    }
-                    self.lane(*values.get(part).ok_or("a shuffle of nothing")?, rest)
-                };
-                let elements = lanes.iter().map(pick).collect::<Result<Vec<_>>>()?;
-                self.vector_of(&elements)
-            }
-        }
     }
 
     fn mul_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value<'ctx>> {

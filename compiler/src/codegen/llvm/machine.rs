@@ -141,11 +141,8 @@ impl Machine {
 pub(super) fn initialize() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let config = InitializationConfig {
-            asm_parser: false,
-            disassembler: false,
-            ..InitializationConfig::default()
-        };
+        let config =
+            InitializationConfig { disassembler: false, ..InitializationConfig::default() };
         LlvmTarget::initialize_x86(&config);
         LlvmTarget::initialize_aarch64(&config);
     });

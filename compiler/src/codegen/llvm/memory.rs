@@ -112,18 +112,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             _ => return self.cast(InstructionOpcode::ZExt, value, ty),
         };
         let masks = self.cast(InstructionOpcode::SExt, value, ty)?;
-        let hide_type = vector.fn_type(&[ty.into()], false);
-        let hide = self.unit.context.create_inline_asm(
-            hide_type,
-            String::new(),
-            "=v,0".to_owned(),
-            false,
-            false,
-            None,
-            false,
-        );
-        let call = self.builder.build_indirect_call(hide_type, hide, &[masks.into()], "")?;
-        let hidden = call.try_as_basic_value().basic().ok_or("a move returns nothing")?;
+        let hidden = self.assembly("", "=v,0", &[masks], ty)?;
         let one = vector.get_element_type().into_int_type().const_int(1, false);
         let ones = VectorType::const_vector(&vec![one; vector.get_size() as usize]);
         Ok(self.builder.build_and(hidden.into_vector_value(), ones, "")?.into())

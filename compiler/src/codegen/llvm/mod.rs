@@ -16,6 +16,7 @@ mod jit;
 mod kernel;
 mod machine;
 mod memory;
+mod shuffle;
 mod stmt;
 mod wrapper;
 

@@ -1,5 +1,6 @@
 //! Depthwise convolution: vectors of channels on both sides.
 
+use super::taps::Taps;
 use super::{Conv, around};
 use crate::ir::{BufferSpec, DType};
 use crate::strategy::emit::Emitter;
@@ -23,9 +24,14 @@ impl Emitter {
         let shape = self.func.buffers[conv.weight].shape().to_vec();
         self.func.buffers[conv.weight].spec =
             BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
-        self.note(conv.inner, "depthwise convolution", String::new(), None, None);
         let channels = conv.groups;
         let unroll = conv.kernel[0] * conv.kernel[1] <= MAX_UNROLLED_TAPS;
+        let taps = Taps::of(&conv, self.machine).filter(|_| unroll);
+        let rule = match taps {
+            Some(_) => "depthwise convolution by dot products",
+            None => "depthwise convolution",
+        };
+        self.note(conv.inner, rule, String::new(), None, None);
         let mut stmts = vec![image];
         for run in ColumnRun::cover(channels, &steps(&[CHANNEL_BLOCK, lanes]), lanes) {
             let (n, n_var) = self.counter("n", conv.batch);
@@ -35,7 +41,8 @@ impl Emitter {
                     emitter.over_tiles(tile, &mut |emitter, y, x, _| {
                         let at = [&n, &channel.first, y, x];
                         emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
-                            emitter.depthwise_tile(&conv, tile, run.columns, unroll, at)
+                            let taps = taps.filter(|_| tile[1].size > 1);
+                            emitter.depthwise_tile(&conv, tile, run.columns, (taps, unroll), at)
                         })
                     })
                 });
@@ -51,7 +58,7 @@ impl Emitter {
         conv: &Conv,
         run: [Run; 2],
         columns: Columns,
-        unroll: bool,
+        (taps, unroll): (Option<Taps>, bool),
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
         let rows = Rows { outer: run[0].size, inner: run[1].size };
@@ -71,12 +78,17 @@ impl Emitter {
             let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
             (conv.data, vec![n.clone(), channel.clone() + column, y, x])
         };
-        let step = tile.multiply_add(self, &weights, &pixels);
-        let kind = if unroll { ForKind::Unrolled } else { ForKind::Serial };
-        let taps = |var, extent: i64, body| {
-            Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
+        let sum = match taps {
+            Some(taps) => self.add_taps(conv, &tile, taps, [n, channel, y, x]),
+            None => {
+                let step = tile.multiply_add(self, &weights, &pixels);
+                let kind = if unroll { ForKind::Unrolled } else { ForKind::Serial };
+                let taps = |var, extent: i64, body| {
+                    Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
+                };
+                taps(ky_var, conv.kernel[0], taps(kx_var, conv.kernel[1], step))
+            }
         };
-        let sum = taps(ky_var, conv.kernel[0], taps(kx_var, conv.kernel[1], step));
         let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
             vec![
                 n.clone(),

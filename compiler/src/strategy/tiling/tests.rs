@@ -2,8 +2,10 @@
 
 use super::*;
 
-const AVX512: Machine = Machine { vector_bits: 512, registers: 32, caches: [48 << 10, 2 << 20] };
-const AVX2: Machine = Machine { vector_bits: 256, registers: 16, caches: [32 << 10, 512 << 10] };
+const AVX512: Machine =
+    Machine { vector_bits: 512, registers: 32, caches: [48 << 10, 2 << 20], dot: false };
+const AVX2: Machine =
+    Machine { vector_bits: 256, registers: 16, caches: [32 << 10, 512 << 10], dot: false };
 
 fn matrix(m: i64, k: i64, n: i64) -> Work {
     Work::product(m, n, k, k * 4)
