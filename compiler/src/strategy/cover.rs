@@ -64,6 +64,13 @@ impl Emitter {
             {
                 return stmt;
             }
+            // A concatenation that is read through is not stored.
+            if overrun
+                && self.reads_concatenation(&probe.stmt)
+                && let Some(stmt) = self.cover_gathered(spec, dtype, element)
+            {
+                return stmt;
+            }
             if let Some(stmt) = self.cover_turned(spec, dtype, overrun, element) {
                 return stmt;
             }

@@ -117,7 +117,8 @@ impl Emitter {
             vec![stmt]
         } else {
             let flat = self.flatten(&roots);
-            roots.iter().map(|root| self.emit_block(root, flat)).collect()
+            let stmts = roots.iter().map(|root| self.emit_block(root, flat)).collect();
+            self.without_unread(&roots, stmts)
         };
         self.func.inplace = self.inplace_pairs(&roots, axes);
         let mut body = Stmt::seq(stmts);
@@ -125,6 +126,30 @@ impl Emitter {
             body = Stmt::allocate(buffer, body);
         }
         body
+    }
+
+    /// The loops of roots, without those of concatenations that the others read through.
+    fn without_unread(&mut self, roots: &[Root], mut stmts: Vec<Stmt>) -> Vec<Stmt> {
+        for at in (0..roots.len()).rev() {
+            let stage = roots[at].stage;
+            let buffer = self.materialised[&stage];
+            let reads = |stmt: &Stmt| {
+                let mut reads = false;
+                stmt.walk_exprs(&mut |expr| {
+                    reads |= matches!(expr, PrimExpr::Load { buffer: read, .. } if *read == buffer);
+                });
+                reads
+            };
+            if self.concatenated(buffer).is_some() && !stmts[at + 1..].iter().any(reads) {
+                stmts[at] = Stmt::nop();
+                self.scratch.retain(|&scratch| scratch != buffer);
+                let op = &self.dag.stages[stage].op;
+                if let Some(note) = self.loops.iter().position(|loops| loops.op == *op) {
+                    self.loops.remove(note);
+                }
+            }
+        }
+        stmts
     }
 
     /// Which stages are stored, in order. The rest is inlined where it is used.
@@ -525,6 +550,12 @@ impl Emitter {
     /// Outputs that may take an input's place: the input has the same layout, and no element of it is
     /// read once it is overwritten. `axes` are those of the rows, if the roots are computed by rows.
     fn inplace_pairs(&mut self, roots: &[Root], axes: Option<usize>) -> Vec<(usize, usize)> {
+        // Where a concatenation may be read through, its parts are read until the last.
+        let buffers = || roots.iter().map(|root| self.materialised[&root.stage]);
+        let in_blocks = |buffer: BufferId| !self.func.buffers[buffer].spec.blocking().is_empty();
+        if buffers().any(|buffer| self.concatenated(buffer).is_some()) && buffers().any(in_blocks) {
+            return Vec::new();
+        }
         let params = self.func.params.clone();
         let of_kind = |kind: ParamKind| -> Vec<usize> {
             (0..params.len()).filter(|&at| params[at].kind == kind).collect()

@@ -1,14 +1,16 @@
-//! Copies into layouts in blocks of channels whose elements come from other lanes and other blocks:
-//! channel shuffles, and slices and concatenations that do not begin with a block.
+//! Layouts in blocks of channels whose elements come from other lanes and other blocks: channel shuffles,
+//! and slices and concatenations that do not begin with a block.
 //!
 //! Which element goes to which lane is known for each block, so that a vector is picked from the few
-//! vectors that have its elements.
+//! vectors that have its elements, or of which they are computed. So is which part of a concatenation an
+//! element is of: one that is only read so is never in memory as a whole.
 
 use super::emit::Emitter;
 use super::nest::{block, in_loop, innermost};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
-use crate::tir::{BufferId, PrimExpr, Stmt, VarId};
+use crate::te::{ConcatPart, StageKind};
+use crate::tir::{BufferId, BufferScope, PrimExpr, Stmt, VarId};
 
 /// Most vectors of which one is picked: each takes an instruction to read and one to pick from.
 pub(super) const MOST_SOURCES: usize = 8;
@@ -19,17 +21,12 @@ const MOST_VECTORS: i64 = 64;
 /// Fewest lanes that are worth it.
 const LEAST_LANES: i64 = 4;
 
-/// A vector that is read: a buffer, and the index of its first lane.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Source {
-    pub(super) buffer: BufferId,
-    pub(super) index: Vec<PrimExpr>,
-    pub(super) axis: usize,
-}
-
 /// A vector that is written: what it is picked from, and the source and the lane of each of its lanes.
 pub(super) struct Picked {
-    pub(super) sources: Vec<Source>,
+    /// The elements of a lane of vectors that are read, or computed of such.
+    pub(super) sources: Vec<PrimExpr>,
+    /// The lane.
+    pub(super) lane: VarId,
     pub(super) picks: Vec<(usize, i64)>,
 }
 
@@ -40,18 +37,32 @@ pub(super) struct PickedVector {
 }
 
 impl Emitter {
-    /// Copies of a layout in blocks, if `element` makes stores of elements that are loaded, in blocks
-    /// as well. Lanes may go into padding.
+    /// Loops over a layout in blocks, if `element` makes stores of elements of tensors in blocks. Lanes
+    /// may go into padding.
     pub(super) fn cover_gathered(
         &mut self,
         spec: &BufferSpec,
         dtype: DType,
         element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
     ) -> Option<Stmt> {
+        // Floats of 16 bits are `float32` in registers, and so is what is computed of bytes.
+        let widest = self.machine.lanes(dtype.accumulator());
+        let narrow = self.machine.lanes(DType::F32).min(widest);
+        self.gathered(spec, dtype, (widest, false), element)
+            .or_else(|| self.gathered(spec, dtype, (narrow, true), element))
+    }
+
+    /// The same in vectors of so many lanes at most, which may be computed.
+    fn gathered(
+        &mut self,
+        spec: &BufferSpec,
+        dtype: DType,
+        (most, computes): (i64, bool),
+        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
+    ) -> Option<Stmt> {
         let axis = spec.dims().get(innermost(spec)?)?.axis;
         let size = block(spec, axis)?;
-        // Floats of 16 bits are `float32` in registers.
-        let lanes = self.machine.lanes(dtype.accumulator()).min(size);
+        let lanes = most.min(size);
         let extent = spec.shape()[axis];
         let count = (extent + lanes - 1) / lanes;
         let suits = self.rows.is_empty() && dtype != DType::Bool && size % lanes == 0;
@@ -74,14 +85,15 @@ impl Emitter {
         for vector in 0..count {
             let first = vector * lanes;
             let mut to = None;
-            let mut picked = Picked { sources: Vec::new(), picks: Vec::new() };
-            for lane in 0..lanes {
+            let lane = self.func.index_var("l");
+            let mut picked = Picked { sources: Vec::new(), lane, picks: Vec::new() };
+            for place in first..first + lanes {
                 // What padding lanes hold does not matter.
-                index[axis] = (first + lane).min(extent - 1).into();
-                let Stmt::Store { buffer, value, indices } = element(self, &index) else {
-                    return None;
-                };
-                if indices != index || !picked.add(&self.source(value, lanes)?) {
+                index[axis] = place.min(extent - 1).into();
+                let (buffer, indices, value) = stored(element(self, &index))?;
+                let (source, from) = self.source(value, lane, lanes)?;
+                let is_read = matches!(source, PrimExpr::Load { .. });
+                if indices != index || !(computes || is_read) || !picked.add(source, from) {
                     return None;
                 }
                 to = Some(buffer);
@@ -94,18 +106,73 @@ impl Emitter {
         Some(Stmt::seq(parts))
     }
 
-    /// The vector and the lane of a loaded element, if they are known.
-    fn source(&self, value: PrimExpr, lanes: i64) -> Option<(Source, i64)> {
-        let PrimExpr::Load { buffer, indices, .. } = value else { return None };
-        let data = &self.func.buffers[buffer].spec;
-        let axis = data.dims().get(innermost(data)?)?.axis;
-        let mut analyzer = self.knowing_loops(&indices);
-        let mut index: Vec<PrimExpr> =
-            indices.iter().map(|index| analyzer.simplify(index)).collect();
-        let place = index[axis].as_int()?;
-        block(data, axis).filter(|size| size % lanes == 0)?;
-        index[axis] = (place / lanes * lanes).into();
-        Some((Source { buffer, index, axis }, place % lanes))
+    /// What an element is in each lane of the vector that it is read from, or computed of, and its own
+    /// lane, if they are known.
+    fn source(&mut self, value: PrimExpr, lane: VarId, lanes: i64) -> Option<(PrimExpr, i64)> {
+        let value = self.part_of(value)?;
+        let mut own = None;
+        let mut is_known = true;
+        let source = value.rewrite(&mut |expr| {
+            let PrimExpr::Load { buffer, dtype, mut indices } = expr else { return expr };
+            let data = &self.func.buffers[buffer].spec;
+            let innermost = innermost(data).map(|innermost| data.dims()[innermost].axis);
+            if let Some(axis) = innermost.filter(|&axis| block(data, axis).is_some()) {
+                let mut analyzer = self.knowing_loops(&indices);
+                for index in &mut indices {
+                    *index = analyzer.simplify(index);
+                }
+                let is_whole = block(data, axis).is_some_and(|size| size % lanes == 0);
+                let place = indices[axis].as_int().filter(|_| is_whole);
+                is_known &= place.is_some_and(|place| {
+                    let first = PrimExpr::index(place / lanes * lanes);
+                    indices[axis] = first + self.func.var_expr(lane);
+                    *own.get_or_insert(place % lanes) == place % lanes
+                });
+            }
+            PrimExpr::Load { buffer, dtype, indices }
+        });
+        Some((source, own.filter(|_| is_known)?))
+    }
+
+    /// An expression with the elements of parts in the place of those of concatenations. `None` if it is
+    /// not known which part one is of.
+    fn part_of(&mut self, value: PrimExpr) -> Option<PrimExpr> {
+        let mut is_known = true;
+        let value = value.rewrite(&mut |expr| {
+            let PrimExpr::Load { buffer, ref indices, .. } = expr else { return expr };
+            let Some((axis, parts)) = self.concatenated(buffer) else { return expr };
+            let place = self.knowing_loops(&indices[axis..=axis]).simplify(&indices[axis]).as_int();
+            let part = place.and_then(|place| {
+                let part = parts.into_iter().rfind(|part| part.offset <= place)?;
+                let mut at = indices.clone();
+                at[axis] = (place - part.offset).into();
+                let (mut inliner, func) = self.inliner();
+                Some(inliner.alone(func, part.stage, &at))
+            });
+            is_known &= part.is_some();
+            part.unwrap_or(expr)
+        });
+        is_known.then_some(value)
+    }
+
+    /// The axis and the parts of a concatenation in scratch memory.
+    pub(super) fn concatenated(&self, buffer: BufferId) -> Option<(usize, Vec<ConcatPart>)> {
+        let is_scratch = self.func.buffers[buffer].scope == BufferScope::Local;
+        match &self.dag.stages[self.dag.stage_of(buffer)?].kind {
+            StageKind::Concat { axis, parts } if is_scratch => Some((*axis, parts.clone())),
+            _ => None,
+        }
+    }
+
+    /// Whether a statement reads a concatenation in scratch memory.
+    pub(super) fn reads_concatenation(&self, stmt: &Stmt) -> bool {
+        let mut found = false;
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { buffer, .. } = expr {
+                found |= self.concatenated(*buffer).is_some();
+            }
+        });
+        found
     }
 
     /// Reads the sources, picks the lanes and stores them to a place in a buffer.
@@ -142,9 +209,7 @@ impl Emitter {
         let mut body = Vec::new();
         for (row, source) in picked.sources.iter().enumerate() {
             let (lane, var) = self.counter("l", lanes);
-            let mut at = source.index.clone();
-            at[source.axis] = at[source.axis].clone() + lane.clone();
-            let value = self.func.load(source.buffer, at);
+            let value = source.clone().substitute(&[(picked.lane, lane.clone())].into());
             let store = self.func.store(rows, [lane + row as i64 * lanes], value);
             if !self.can_vectorize(&store, var, lanes, false) {
                 return None;
@@ -184,13 +249,22 @@ impl PickedVector {
 
 impl Picked {
     /// Adds a lane; returns whether there are few enough sources.
-    fn add(&mut self, (source, lane): &(Source, i64)) -> bool {
-        let known = self.sources.iter().position(|other| other == source);
+    fn add(&mut self, source: PrimExpr, lane: i64) -> bool {
+        let known = self.sources.iter().position(|other| *other == source);
         let number = known.unwrap_or_else(|| {
-            self.sources.push(source.clone());
+            self.sources.push(source);
             self.sources.len() - 1
         });
-        self.picks.push((number, *lane));
+        self.picks.push((number, lane));
         self.sources.len() <= MOST_SOURCES
+    }
+}
+
+/// The buffer, the indices and the value of a statement that is a store.
+fn stored(stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExpr)> {
+    match stmt {
+        Stmt::Store { buffer, value, indices } => Some((buffer, indices, value)),
+        Stmt::Let { var, value, body } => stored(body.substitute(&[(var, value)].into())),
+        _ => None,
     }
 }

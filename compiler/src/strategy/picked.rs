@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::emit::Emitter;
-use super::gather::{MOST_SOURCES, Picked, PickedVector, Source};
+use super::gather::{MOST_SOURCES, Picked, PickedVector};
 use super::nest::{MOST_APART, Nest, Run, coefficient, innermost, position};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
@@ -192,7 +192,7 @@ impl Emitter {
 
     /// The vectors that the lanes of a load are in, and which.
     fn picked(&self, load: &PrimExpr, lane: VarId, lanes: i64) -> Option<Picked> {
-        let PrimExpr::Load { buffer, indices, .. } = load else { return None };
+        let PrimExpr::Load { buffer, dtype, indices } = load else { return None };
         let spec = &self.func.buffers[*buffer].spec;
         let axis = spec.dims().get(innermost(spec)?)?.axis;
         let varies = |at: usize| indices[at].uses(lane);
@@ -245,11 +245,11 @@ impl Emitter {
         });
         let picks = picks.collect::<Option<_>>()?;
         let sources = starts.iter().map(|&start| {
-            let mut index = index.clone();
-            index[axis] = first.clone() + start;
-            Source { buffer: *buffer, index, axis }
+            let mut indices = index.clone();
+            indices[axis] = first.clone() + start + self.func.var_expr(lane);
+            PrimExpr::Load { buffer: *buffer, dtype: *dtype, indices }
         });
-        Some(Picked { sources: sources.collect(), picks })
+        Some(Picked { sources: sources.collect(), lane, picks })
     }
 
     /// An index where a variable has a value, if that and tables say it.

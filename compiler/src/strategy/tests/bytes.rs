@@ -8,7 +8,7 @@ use crate::ir::{Attrs, BufferSpec, DType};
 use crate::ops::nn::{ConvAttrs, MatmulAttrs};
 
 /// Numbers from all over the range of a type, its ends among them.
-fn bytes(dtype: DType, shape: &[i64], seed: usize) -> Tensor {
+pub(super) fn bytes(dtype: DType, shape: &[i64], seed: usize) -> Tensor {
     let shape: Vec<usize> = shape.iter().map(|&extent| extent as usize).collect();
     let (low, high) = dtype.int_range().unwrap();
     let len: usize = shape.iter().product();

@@ -1,11 +1,13 @@
 //! Copies, windows and masks in vectors, and lines that are sorted and added up.
 
+use super::bytes::bytes;
 use super::families::{call, floats, ints, resize};
 use super::{Arg, Case, Net, blocked, check, check_all, dense, sample};
 use crate::codegen::testing::runnable_levels;
-use crate::graph::Function;
+use crate::executor::Loops;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, BufferSpec, Constant, DType};
+use crate::graph::{ExprId, Function};
+use crate::ir::{Attrs, BufferSpec, Constant, DType, TensorType};
 use crate::ops::nn::{ConvAttrs, PadAttrs, PadMode};
 use crate::ops::tensor::{
     CumulativeAttrs, ResizeMethod, StridedSliceAttrs, TopkAttrs, TreeForm, TreeSumAttrs,
@@ -14,8 +16,8 @@ use crate::ops::tensor::{
 use crate::strategy::{KernelParam, schedule};
 use crate::tir::ParamKind;
 
-/// What the rules of a kernel missed on the widest level.
-fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<String> {
+/// How the stages of a kernel are computed on the widest level.
+fn loops(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<Loops> {
     let primitive =
         crate::strategy::primitive::primitive("kernel", function, &crate::ir::Dim::as_const, false)
             .unwrap();
@@ -25,8 +27,12 @@ fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> V
     let outputs: Vec<_> =
         primitive.results.iter().zip(results).map(|(&stage, spec)| (stage, spec.clone())).collect();
     let target = runnable_levels().pop().unwrap();
-    let kernel = schedule(primitive.dag.clone(), &params, &outputs, &[target], &Default::default());
-    kernel.loops.into_iter().filter_map(|loops| loops.missed).collect()
+    schedule(primitive.dag.clone(), &params, &outputs, &[target], &Default::default()).loops
+}
+
+/// What the rules of a kernel missed on the widest level.
+fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<String> {
+    loops(function, args, results).into_iter().filter_map(|loops| loops.missed).collect()
 }
 
 /// Checks the results of a function, and that all its loops are of vectors.
@@ -52,7 +58,7 @@ fn vectors(case: Case) -> Case {
     case
 }
 
-fn reshape(net: &mut Net, x: crate::graph::ExprId, shape: &[i64]) -> crate::graph::ExprId {
+fn reshape(net: &mut Net, x: ExprId, shape: &[i64]) -> ExprId {
     net.call("reshape", &[x], Attrs::new().with("newshape", shape.to_vec()))
 }
 
@@ -107,13 +113,17 @@ fn triangles_are_chosen_by_lanes() {
 }
 
 /// The channels of some groups in turns.
-fn shuffle(shape: [i64; 4], groups: i64) -> Function {
+fn shuffled(net: &mut Net, x: ExprId, shape: [i64; 4], groups: i64) -> ExprId {
     let [n, c, h, w] = shape;
+    let y = reshape(net, x, &[n, groups, c / groups, h, w]);
+    let y = net.call("transpose", &[y], Attrs::new().with("axes", vec![0i64, 2, 1, 3, 4]));
+    reshape(net, y, &shape)
+}
+
+fn shuffle(shape: [i64; 4], groups: i64) -> Function {
     let mut net = Net::new();
     let x = net.param(&shape);
-    let y = reshape(&mut net, x, &[n, groups, c / groups, h, w]);
-    let y = net.call("transpose", &[y], Attrs::new().with("axes", vec![0i64, 2, 1, 3, 4]));
-    let y = reshape(&mut net, y, &shape);
+    let y = shuffled(&mut net, x, shape, groups);
     net.finish(y)
 }
 
@@ -125,6 +135,54 @@ fn channels_are_shuffled_in_vectors_in_every_layout() {
         let border = [(1, 1), (1, 2)];
         check_vectors(&function, &[blocked(&shape, &[])], &[blocked(&shape, &border)]);
         check_vectors(&function, &[blocked(&shape, &border)], &[blocked(&shape, &[])]);
+    }
+}
+
+#[test]
+fn parts_that_are_shuffled_are_not_put_side_by_side_first() {
+    for (channels, dtype) in [(58, DType::F32), (16, DType::F32), (58, DType::U8), (116, DType::U8)]
+    {
+        let (part, whole) = ([1, channels, 3, 7], [1, 2 * channels, 3, 7]);
+        let mut net = Net::new();
+        let ty = TensorType::from_consts(&part, dtype);
+        let [x, y] = ["x", "y"].map(|name| net.b.param(name, ty.clone()));
+        // What is computed of a part is computed of the vectors that are picked from.
+        let computed = match dtype {
+            DType::F32 => net.plain("nn.relu", &[y]),
+            _ => {
+                let wide = net.call("cast", &[y], Attrs::new().with("dtype", "int32"));
+                let [scale, zero] = [(0.75, DType::F32), (3.0, DType::U8)]
+                    .map(|(value, dtype)| net.b.constant(Constant::scalar(value, dtype).unwrap()));
+                let attrs = Attrs::new().with("axis", 1i64).with("dtype", "uint8");
+                net.call("qnn.requantize", &[wide, scale, zero], attrs)
+            }
+        };
+        let z = net.call("concatenate", &[x, computed], Attrs::new().with("axis", 1i64));
+        let z = shuffled(&mut net, z, whole, 2);
+        let attrs = Attrs::new().with("axis", 1i64).with("sections", vec![channels, channels]);
+        let parts = net.call("split", &[z], attrs);
+        let function = net.finish(parts);
+        let border = [(1, 1), (1, 2)];
+        let args = [blocked(&part, &border), blocked(&part, &[])];
+        let results = [blocked(&part, &[]), blocked(&part, &border)];
+        let loops = loops(&function, &args, &results);
+        let missed: Vec<&String> = loops.iter().filter_map(|loops| loops.missed.as_ref()).collect();
+        let ops: Vec<&str> = loops.iter().map(|loops| loops.op.as_str()).collect();
+        assert_eq!((ops, missed), (vec!["split", "split"], Vec::new()));
+        // Planes are put side by side, as before.
+        let shape = part.map(|extent| extent as usize);
+        let tensors = match dtype {
+            DType::F32 => vec![sample(&shape, 1), sample(&shape, 2)],
+            _ => vec![bytes(dtype, &part, 1), bytes(dtype, &part, 2)],
+        };
+        let cases = [args, [dense(&part), dense(&part)]].map(|args| Case {
+            name: format!("{dtype} {args:?}"),
+            function: function.clone(),
+            tensors: tensors.clone(),
+            args: args.map(Arg::Input).to_vec(),
+            results: results.to_vec(),
+        });
+        check_all(&cases, &runnable_levels());
     }
 }
 
