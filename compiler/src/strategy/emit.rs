@@ -208,6 +208,11 @@ impl Emitter {
                 }
             }
         }
+        let is_fused = |stage: StageId| fused.values().any(|&inner| inner == stage);
+        let concatenations = stored.iter().copied().filter(|&stage| !is_fused(stage));
+        stored.extend(self.picked_parts(concatenations.collect(), outputs));
+        stored.sort_unstable();
+        stored.dedup();
         let mut roots = Vec::new();
         for &stage in &stored {
             if fused.values().any(|&inner| inner == stage) {
@@ -230,14 +235,31 @@ impl Emitter {
     /// same blocks.
     fn blocks_between(&self, stage: StageId) -> Option<BufferSpec> {
         let shape = self.dag.shape(stage);
-        self.dag.reads(stage).into_iter().find_map(|read| {
-            let spec = &self.func.buffers[*self.materialised.get(&read)?].spec;
+        let blocks = |buffer: BufferId| {
+            let spec = &self.func.buffers[buffer].spec;
             let is_alike = spec.shape().len() == shape.len()
                 && !spec.blocking().is_empty()
                 && spec.blocking().iter().all(|&(axis, _)| spec.shape()[axis] == shape[axis]);
             let dims = spec.dims().iter().map(|dim| (dim.axis, dim.step));
             is_alike.then(|| BufferSpec::packed(shape, &dims.collect::<Vec<_>>()))
-        })
+        };
+        // What it reads, and what that is computed of where it is not stored.
+        let mut reads = self.dag.reads(stage);
+        let mut at = 0;
+        while let Some(&read) = reads.get(at) {
+            at += 1;
+            match self.materialised.get(&read) {
+                Some(&buffer) => match blocks(buffer) {
+                    None => {}
+                    found => return found,
+                },
+                None => {
+                    let more = self.dag.reads(read).into_iter();
+                    reads.extend(more.filter(|more| !reads.contains(more)).collect::<Vec<_>>());
+                }
+            }
+        }
+        None
     }
 
     /// For each stage the one stored `Compute` stage into which all its uses are inlined, if there

@@ -2,14 +2,14 @@
 //! and slices and concatenations that do not begin with a block.
 //!
 //! Which element goes to which lane is known for each block, so that a vector is picked from the few
-//! vectors that have its elements, or of which they are computed. So is which part of a concatenation an
-//! element is of: one that is only read so is never in memory as a whole.
+//! vectors that have its elements. So is which part of a concatenation an element is of: one that is
+//! only read so is never in memory as a whole.
 
 use super::emit::Emitter;
 use super::nest::{block, in_loop, innermost};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
-use crate::te::{ConcatPart, StageKind};
+use crate::te::{ConcatPart, StageId, StageKind};
 use crate::tir::{BufferId, BufferScope, PrimExpr, Stmt, VarId};
 
 /// Most vectors of which one is picked: each takes an instruction to read and one to pick from.
@@ -23,7 +23,7 @@ const LEAST_LANES: i64 = 4;
 
 /// A vector that is written: what it is picked from, and the source and the lane of each of its lanes.
 pub(super) struct Picked {
-    /// The elements of a lane of vectors that are read, or computed of such.
+    /// The elements in a lane of the vectors that are read.
     pub(super) sources: Vec<PrimExpr>,
     /// The lane.
     pub(super) lane: VarId,
@@ -45,24 +45,10 @@ impl Emitter {
         dtype: DType,
         element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
     ) -> Option<Stmt> {
-        // Floats of 16 bits are `float32` in registers, and so is what is computed of bytes.
-        let widest = self.machine.lanes(dtype.accumulator());
-        let narrow = self.machine.lanes(DType::F32).min(widest);
-        self.gathered(spec, dtype, (widest, false), element)
-            .or_else(|| self.gathered(spec, dtype, (narrow, true), element))
-    }
-
-    /// The same in vectors of so many lanes at most, which may be computed.
-    fn gathered(
-        &mut self,
-        spec: &BufferSpec,
-        dtype: DType,
-        (most, computes): (i64, bool),
-        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
-    ) -> Option<Stmt> {
         let axis = spec.dims().get(innermost(spec)?)?.axis;
         let size = block(spec, axis)?;
-        let lanes = most.min(size);
+        // Floats of 16 bits are `float32` in registers.
+        let lanes = self.machine.lanes(dtype.accumulator()).min(size);
         let extent = spec.shape()[axis];
         let count = (extent + lanes - 1) / lanes;
         let suits = self.rows.is_empty() && dtype != DType::Bool && size % lanes == 0;
@@ -92,8 +78,7 @@ impl Emitter {
                 index[axis] = place.min(extent - 1).into();
                 let (buffer, indices, value) = stored(element(self, &index))?;
                 let (source, from) = self.source(value, lane, lanes)?;
-                let is_read = matches!(source, PrimExpr::Load { .. });
-                if indices != index || !(computes || is_read) || !picked.add(source, from) {
+                if indices != index || !picked.add(source, from) {
                     return None;
                 }
                 to = Some(buffer);
@@ -106,60 +91,57 @@ impl Emitter {
         Some(Stmt::seq(parts))
     }
 
-    /// What an element is in each lane of the vector that it is read from, or computed of, and its own
-    /// lane, if they are known.
-    fn source(&mut self, value: PrimExpr, lane: VarId, lanes: i64) -> Option<(PrimExpr, i64)> {
-        let value = self.part_of(value)?;
-        let mut own = None;
-        let mut is_known = true;
-        let source = value.rewrite(&mut |expr| {
-            let PrimExpr::Load { buffer, dtype, mut indices } = expr else { return expr };
-            let data = &self.func.buffers[buffer].spec;
-            let innermost = innermost(data).map(|innermost| data.dims()[innermost].axis);
-            if let Some(axis) = innermost.filter(|&axis| block(data, axis).is_some()) {
-                let mut analyzer = self.knowing_loops(&indices);
-                for index in &mut indices {
-                    *index = analyzer.simplify(index);
-                }
-                let is_whole = block(data, axis).is_some_and(|size| size % lanes == 0);
-                let place = indices[axis].as_int().filter(|_| is_whole);
-                is_known &= place.is_some_and(|place| {
-                    let first = PrimExpr::index(place / lanes * lanes);
-                    indices[axis] = first + self.func.var_expr(lane);
-                    *own.get_or_insert(place % lanes) == place % lanes
-                });
-            }
-            PrimExpr::Load { buffer, dtype, indices }
-        });
-        Some((source, own.filter(|_| is_known)?))
+    /// What a loaded element is in each lane of the vector that it is read from, and its own lane, if
+    /// they are known.
+    fn source(&self, value: PrimExpr, lane: VarId, lanes: i64) -> Option<(PrimExpr, i64)> {
+        let PrimExpr::Load { buffer, dtype, indices } = value else { return None };
+        let mut analyzer = self.knowing_loops(&indices);
+        let mut indices: Vec<PrimExpr> =
+            indices.iter().map(|index| analyzer.simplify(index)).collect();
+        if let Some((axis, parts)) = self.concatenated(buffer) {
+            // A part is in memory, too: what is computed of one is stored before.
+            let place = indices[axis].as_int()?;
+            let part = parts.iter().rfind(|part| part.offset <= place)?;
+            let buffer = *self.materialised.get(&part.stage)?;
+            indices[axis] = (place - part.offset).into();
+            return self.source(PrimExpr::Load { buffer, dtype, indices }, lane, lanes);
+        }
+        let data = &self.func.buffers[buffer].spec;
+        let axis = data.dims().get(innermost(data)?)?.axis;
+        let place = indices[axis].as_int()?;
+        block(data, axis).filter(|size| size % lanes == 0)?;
+        indices[axis] = PrimExpr::index(place / lanes * lanes) + self.func.var_expr(lane);
+        Some((PrimExpr::Load { buffer, dtype, indices }, place % lanes))
     }
 
-    /// An expression with the elements of parts in the place of those of concatenations. `None` if it is
-    /// not known which part one is of.
-    fn part_of(&mut self, value: PrimExpr) -> Option<PrimExpr> {
-        let mut is_known = true;
-        let value = value.rewrite(&mut |expr| {
-            let PrimExpr::Load { buffer, ref indices, .. } = expr else { return expr };
-            let Some((axis, parts)) = self.concatenated(buffer) else { return expr };
-            let place = self.knowing_loops(&indices[axis..=axis]).simplify(&indices[axis]).as_int();
-            let part = place.and_then(|place| {
-                let part = parts.into_iter().rfind(|part| part.offset <= place)?;
-                let mut at = indices.clone();
-                at[axis] = (place - part.offset).into();
-                let (mut inliner, func) = self.inliner();
-                Some(inliner.alone(func, part.stage, &at))
-            });
-            is_known &= part.is_some();
-            part.unwrap_or(expr)
-        });
-        is_known.then_some(value)
+    /// The parts of concatenations that are computed and that vectors of a result may be picked from.
+    pub(super) fn picked_parts(
+        &self,
+        concatenations: Vec<StageId>,
+        outputs: &[StageId],
+    ) -> Vec<StageId> {
+        let mut picked = Vec::new();
+        for stage in concatenations {
+            let StageKind::Concat { axis, parts } = &self.dag.stages[stage].kind else { continue };
+            let spec = |output: &StageId| &self.func.buffers[self.materialised[output]].spec;
+            let Some(size) = outputs.iter().find_map(|output| block(spec(output), *axis)) else {
+                continue;
+            };
+            let is_apart = parts.iter().any(|part| part.offset % size != 0);
+            let stages = parts.iter().map(|part| part.stage);
+            picked.extend(stages.filter(|part| {
+                let is_computed = matches!(self.dag.stages[*part].kind, StageKind::Compute(_));
+                is_computed && (is_apart || !outputs.contains(&stage))
+            }));
+        }
+        picked
     }
 
     /// The axis and the parts of a concatenation in scratch memory.
-    pub(super) fn concatenated(&self, buffer: BufferId) -> Option<(usize, Vec<ConcatPart>)> {
+    pub(super) fn concatenated(&self, buffer: BufferId) -> Option<(usize, &[ConcatPart])> {
         let is_scratch = self.func.buffers[buffer].scope == BufferScope::Local;
         match &self.dag.stages[self.dag.stage_of(buffer)?].kind {
-            StageKind::Concat { axis, parts } if is_scratch => Some((*axis, parts.clone())),
+            StageKind::Concat { axis, parts } if is_scratch => Some((*axis, parts)),
             _ => None,
         }
     }

@@ -61,18 +61,6 @@ impl<'a> Inliner<'a> {
         self.computed(func, stage, index)
     }
 
-    /// The element of a stage, with the values that it shares with others inside.
-    pub(super) fn alone(
-        &mut self,
-        func: &mut PrimFuncData,
-        stage: StageId,
-        index: &[PrimExpr],
-    ) -> PrimExpr {
-        let outer = self.lets.len();
-        let value = self.element(func, stage, index);
-        self.named(outer, value)
-    }
-
     /// The element of a stage that is computed here, even if it is materialised later.
     pub(super) fn computed(
         &mut self,
@@ -124,17 +112,12 @@ impl<'a> Inliner<'a> {
 
     fn guarded(&mut self, func: &mut PrimFuncData, expr: PrimExpr) -> PrimExpr {
         let outer = self.lets.len();
-        let value = self.expression(func, expr);
-        self.named(outer, value)
-    }
-
-    /// A value with the names around it that were added behind so many.
-    fn named(&mut self, outer: usize, value: PrimExpr) -> PrimExpr {
-        self.lets.drain(outer..).rev().fold(value, |body, Memo { var, value, .. }| PrimExpr::Let {
-            var,
-            value: Box::new(value),
-            body: Box::new(body),
-        })
+        let mut value = self.expression(func, expr);
+        for memo in self.lets.drain(outer..).rev() {
+            value =
+                PrimExpr::Let { var: memo.var, value: Box::new(memo.value), body: Box::new(value) };
+        }
+        value
     }
 
     /// The values that several expressions share, around the statement that uses them.

@@ -1,7 +1,9 @@
 //! Vectors of indices: ramps over linear forms.
 
+use cranelift_entity::EntityRef;
+
 use crate::ir::DType;
-use crate::tir::{BinaryOp, CompareOp, PrimExpr};
+use crate::tir::{BinaryOp, CompareOp, PrimExpr, VarId};
 
 use super::Analyzer;
 use super::linear::{Linear, gcd};
@@ -20,6 +22,22 @@ impl Ramp {
     pub(super) fn spread(&self) -> Range {
         let last = self.stride.saturating_mul(i64::from(self.lanes) - 1);
         Range::new(last.min(0), last.max(0))
+    }
+}
+
+/// A lane of a vector of indices, as an expression of its number; `None` of vectors that are no
+/// arithmetic on ramps.
+fn at_lane(index: &PrimExpr, lane: &PrimExpr) -> Option<PrimExpr> {
+    match index {
+        scalar if scalar.ty().is_scalar() => Some(scalar.clone()),
+        PrimExpr::Ramp { base, stride, lanes: _ } => {
+            Some((**base).clone() + (**stride).clone() * lane.clone())
+        }
+        PrimExpr::Broadcast { value, lanes: _ } => Some((**value).clone()),
+        PrimExpr::Binary { op, lhs, rhs } => {
+            Some(PrimExpr::binary(*op, at_lane(lhs, lane)?, at_lane(rhs, lane)?))
+        }
+        _ => None,
     }
 }
 
@@ -58,18 +76,44 @@ impl Analyzer {
             self.linear(&place)
         };
         let first = lane(0);
-        let mut stride = 0;
-        for number in 1..lanes {
-            let distance = lane(number).plus(&first, -1).and_then(|distance| distance.as_const());
-            let Some(distance) = distance else { return index };
-            if number == 1 {
-                stride = distance;
-            }
-            if stride.checked_mul(i64::from(number)) != Some(distance) {
-                return index;
-            }
+        let distance = |place: Linear| place.plus(&first, -1)?.as_const();
+        let Some(stride) = distance(lane(1)) else { return index };
+        let is_there = |number: u32, place: Linear| {
+            let distance = distance(place);
+            distance.is_some() && distance == stride.checked_mul(i64::from(number))
+        };
+        // The last lane first: mostly it is elsewhere, if any is.
+        let is_ramp = is_there(lanes - 1, lane(lanes - 1))
+            && (self.are_ramp(&index, &first, stride)
+                || (2..lanes - 1).all(|number| {
+                    let place = self.expr(index.lane_expr(number));
+                    is_there(number, self.linear(&place))
+                }));
+        match is_ramp {
+            true => PrimExpr::ramp(self.write(&first, DType::I64), stride, lanes),
+            false => index,
         }
-        PrimExpr::ramp(self.write(&first, DType::I64), stride, lanes)
+    }
+
+    /// Whether all lanes of an index are at such distances from the first one, by a variable that stands
+    /// for the lane. `false` says nothing.
+    fn are_ramp(&mut self, index: &PrimExpr, first: &Linear, stride: i64) -> bool {
+        let mut unused = self.vars.keys().len();
+        index.walk(&mut |expr| {
+            if let PrimExpr::Var { var, .. } = expr {
+                unused = unused.max(var.index() + 1);
+            }
+        });
+        let var = VarId::new(unused);
+        let lane = PrimExpr::var(var, DType::I64);
+        let Some(place) = at_lane(index, &lane) else { return false };
+        self.scope(|analyzer| {
+            analyzer.bind(var, 0, i64::from(index.ty().lanes));
+            let place = analyzer.expr(place);
+            let ramp = first.plus(&analyzer.linear(&lane), stride);
+            let rest = ramp.and_then(|ramp| analyzer.linear(&place).plus(&ramp, -1));
+            rest.and_then(|rest| rest.as_const()) == Some(0)
+        })
     }
 
     fn write_ramp(&self, base: &Linear, stride: i64, like: &Ramp) -> PrimExpr {
