@@ -114,25 +114,32 @@ fn convolutions_of_bytes() {
     }
     // Four taps of a row at once, for two results or one: of rows that are longer than the pixels that
     // are read, and of rows that are not.
-    for (kernel, strides) in
-        [([3, 3], 1), ([3, 3], 2), ([5, 5], 1), ([5, 5], 2), ([2, 4], 1), ([1, 9], 2), ([3, 3], 3)]
-    {
-        for (inputs, width) in [(20, 1), (48, 2), (16, 3), (32, 40)] {
-            let shape = [1, inputs, 5, width];
-            let pads = [kernel[0] / 2, kernel[1] / 2];
-            cases.push(Conv {
-                x: (DType::U8, shape.to_vec()),
-                weight: (DType::I8, vec![inputs, 1, kernel[0], kernel[1]]),
-                attrs: ConvAttrs {
-                    padding: [pads, pads].concat(),
-                    strides: vec![1, strides],
-                    groups: inputs,
-                    ..plain()
-                },
-                spec: blocked(&shape, &[]),
-                blocks: true,
-            });
-        }
+    for (kernel, strides, inputs, width) in [
+        ([3, 3], 1, 20, 1),
+        ([3, 3], 1, 48, 2),
+        ([3, 3], 1, 16, 31),
+        ([3, 3], 2, 16, 3),
+        ([3, 3], 2, 32, 40),
+        ([3, 3], 3, 16, 10),
+        ([5, 5], 1, 16, 14),
+        ([5, 5], 2, 16, 9),
+        ([2, 4], 1, 20, 7),
+        ([1, 9], 2, 16, 20),
+    ] {
+        let shape = [1, inputs, 5, width];
+        let pads = [kernel[0] / 2, kernel[1] / 2];
+        cases.push(Conv {
+            x: (DType::U8, shape.to_vec()),
+            weight: (DType::I8, vec![inputs, 1, kernel[0], kernel[1]]),
+            attrs: ConvAttrs {
+                padding: [pads, pads].concat(),
+                strides: vec![1, strides],
+                groups: inputs,
+                ..plain()
+            },
+            spec: blocked(&shape, &[]),
+            blocks: true,
+        });
     }
     // Few channels: four taps of a row at once, rows of any length.
     for (kernel, dilation) in [(2, 1), (4, 1), (5, 1), (7, 1), (3, 2)] {
