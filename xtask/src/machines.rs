@@ -59,7 +59,7 @@ enum System {
     Windows,
     /// macOS, for which programs are linked with libraries that have no contents, and not run.
     MacOs,
-    /// WASI, by Node.js, with vectors. rustc has a linker for it.
+    /// WASI, by an interpreter, with vectors. rustc has a linker for it.
     Wasi,
     /// A browser, in which Node.js draws digits: the example is the one that is a web page.
     Browser,
@@ -67,8 +67,8 @@ enum System {
     None,
 }
 
-/// What runs a program for WASI in Node.js, from the workspace's folder.
-const WASI_PROGRAM: &str = "xtask/src/wasi.mjs";
+/// The crate that runs a program for WASI, from the workspace's folder.
+const WASI_RUNNER: &str = "xtask/wasi/Cargo.toml";
 
 /// What draws digits on the web page in Node.js, from the workspace's folder.
 const PAGE_PROGRAM: &str = "xtask/src/page.mjs";
@@ -174,8 +174,8 @@ const MACHINES: &[Machine] = &[
     Machine {
         triple: "wasm32-wasip1",
         cpu: None,
-        packages: &["clang", "nodejs"],
-        programs: &["clang", "node"],
+        packages: &["clang"],
+        programs: &["clang", "cargo"],
         system: System::Wasi,
     },
     Machine {
@@ -491,8 +491,9 @@ fn commands(machine: &Machine, example: &Example) -> (Option<Command>, Command) 
         System::Wasi => {
             command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-C target-feature=+simd128");
             // Cargo runs it in the workspace's folder, whose name may have spaces: a runner has none.
-            let runner = format!("{runner} --no-warnings {WASI_PROGRAM}");
+            let runner = format!("{runner} run --quiet --release --manifest-path {WASI_RUNNER} --");
             command.env(format!("CARGO_TARGET_{name}_RUNNER"), runner);
+            command.env("CARGO_TARGET_DIR", workspace::target());
         }
     }
     (None, command)
@@ -591,7 +592,7 @@ mod tests {
             let expected = workspace::root().join(expected);
             assert_eq!(cargo.get_current_dir(), Some(&*expected), "{}", machine.triple);
         }
-        for program in [WASI_PROGRAM, PAGE_PROGRAM] {
+        for program in [WASI_RUNNER, PAGE_PROGRAM] {
             assert!(workspace::root().join(program).is_file(), "{program}");
         }
     }
