@@ -117,8 +117,7 @@ impl Emitter {
             vec![stmt]
         } else {
             let flat = self.flatten(&roots);
-            let stmts = roots.iter().map(|root| self.emit_block(root, flat)).collect();
-            self.without_unread(&roots, stmts)
+            self.emit_blocks(&roots, flat)
         };
         self.func.inplace = self.inplace_pairs(&roots, axes);
         let mut body = Stmt::seq(stmts);
@@ -128,12 +127,16 @@ impl Emitter {
         body
     }
 
-    /// The loops of roots, without those of concatenations that the others read through.
-    fn without_unread(&mut self, roots: &[Root], mut stmts: Vec<Stmt>) -> Vec<Stmt> {
+    /// The loops of all roots but of concatenations that the others read through.
+    fn emit_blocks(&mut self, roots: &[Root], flat: bool) -> Vec<Stmt> {
+        let mut stmts: Vec<(Stmt, usize)> = Vec::with_capacity(roots.len());
+        for root in roots {
+            let notes = self.loops.len();
+            stmts.push((self.emit_block(root, flat), notes));
+        }
         for at in (0..roots.len()).rev() {
-            let stage = roots[at].stage;
-            let buffer = self.materialised[&stage];
-            let reads = |stmt: &Stmt| {
+            let buffer = self.materialised[&roots[at].stage];
+            let reads = |(stmt, _): &(Stmt, usize)| {
                 let mut reads = false;
                 stmt.walk_exprs(&mut |expr| {
                     reads |= matches!(expr, PrimExpr::Load { buffer: read, .. } if *read == buffer);
@@ -141,15 +144,16 @@ impl Emitter {
                 reads
             };
             if self.concatenated(buffer).is_some() && !stmts[at + 1..].iter().any(reads) {
-                stmts[at] = Stmt::nop();
-                self.scratch.retain(|&scratch| scratch != buffer);
-                let op = &self.dag.stages[stage].op;
-                if let Some(note) = self.loops.iter().position(|loops| loops.op == *op) {
-                    self.loops.remove(note);
+                let next = stmts.get(at + 1).map_or(self.loops.len(), |next| next.1);
+                let (_, notes) = stmts.remove(at);
+                for (_, behind) in &mut stmts[at..] {
+                    *behind -= next - notes;
                 }
+                self.loops.drain(notes..next);
+                self.scratch.retain(|&scratch| scratch != buffer);
             }
         }
-        stmts
+        stmts.into_iter().map(|(stmt, _)| stmt).collect()
     }
 
     /// Which stages are stored, in order. The rest is inlined where it is used.
@@ -208,16 +212,12 @@ impl Emitter {
                 }
             }
         }
-        let is_fused = |stage: StageId| fused.values().any(|&inner| inner == stage);
-        let concatenations = stored.iter().copied().filter(|&stage| !is_fused(stage));
-        stored.extend(self.picked_parts(concatenations.collect(), outputs));
+        stored.retain(|&stage| !fused.values().any(|&inner| inner == stage));
+        stored.extend(self.picked_parts(&stored, outputs));
         stored.sort_unstable();
         stored.dedup();
         let mut roots = Vec::new();
         for &stage in &stored {
-            if fused.values().any(|&inner| inner == stage) {
-                continue;
-            }
             if !self.materialised.contains_key(&stage) {
                 let buffer = self.dag.stages[stage].buffer;
                 if let Some(spec) = self.blocks_between(stage) {

@@ -94,17 +94,16 @@ impl Emitter {
     /// What a loaded element is in each lane of the vector that it is read from, and its own lane, if
     /// they are known.
     fn source(&self, value: PrimExpr, lane: VarId, lanes: i64) -> Option<(PrimExpr, i64)> {
-        let PrimExpr::Load { buffer, dtype, indices } = value else { return None };
+        let PrimExpr::Load { mut buffer, dtype, indices } = value else { return None };
         let mut analyzer = self.knowing_loops(&indices);
         let mut indices: Vec<PrimExpr> =
             indices.iter().map(|index| analyzer.simplify(index)).collect();
-        if let Some((axis, parts)) = self.concatenated(buffer) {
+        while let Some((axis, parts)) = self.concatenated(buffer) {
             // A part is in memory, too: what is computed of one is stored before.
             let place = indices[axis].as_int()?;
             let part = parts.iter().rfind(|part| part.offset <= place)?;
-            let buffer = *self.materialised.get(&part.stage)?;
+            buffer = *self.materialised.get(&part.stage)?;
             indices[axis] = (place - part.offset).into();
-            return self.source(PrimExpr::Load { buffer, dtype, indices }, lane, lanes);
         }
         let data = &self.func.buffers[buffer].spec;
         let axis = data.dims().get(innermost(data)?)?.axis;
@@ -114,14 +113,11 @@ impl Emitter {
         Some((PrimExpr::Load { buffer, dtype, indices }, place % lanes))
     }
 
-    /// The parts of concatenations that are computed and that vectors of a result may be picked from.
-    pub(super) fn picked_parts(
-        &self,
-        concatenations: Vec<StageId>,
-        outputs: &[StageId],
-    ) -> Vec<StageId> {
+    /// Parts of the concatenations among stored stages that are computed, and from which vectors of a
+    /// result may be picked.
+    pub(super) fn picked_parts(&self, stored: &[StageId], outputs: &[StageId]) -> Vec<StageId> {
         let mut picked = Vec::new();
-        for stage in concatenations {
+        for &stage in stored {
             let StageKind::Concat { axis, parts } = &self.dag.stages[stage].kind else { continue };
             let spec = |output: &StageId| &self.func.buffers[self.materialised[output]].spec;
             let Some(size) = outputs.iter().find_map(|output| block(spec(output), *axis)) else {
@@ -243,10 +239,12 @@ impl Picked {
 }
 
 /// The buffer, the indices and the value of a statement that is a store.
-fn stored(stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExpr)> {
+fn stored(mut stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExpr)> {
+    while let Stmt::Let { var, value, body } = stmt {
+        stmt = body.substitute(&[(var, value)].into());
+    }
     match stmt {
         Stmt::Store { buffer, value, indices } => Some((buffer, indices, value)),
-        Stmt::Let { var, value, body } => stored(body.substitute(&[(var, value)].into())),
         _ => None,
     }
 }

@@ -69,9 +69,44 @@ impl Taps {
             (is_new && (0..self.kernel[1]).contains(&tap)).then_some(tap)
         })
     }
+
+    /// Whether a four has a tap of a result that begins so many pixels behind.
+    fn has(self, four: i64, behind: i64) -> bool {
+        self.taps(four, behind).iter().any(Option::is_some)
+    }
+
+    /// For each of the pixels from which fours are read, the results of a row that they serve, and how
+    /// far behind these begin.
+    fn results(self, count: i64, stride: i64) -> Vec<(i64, Vec<(i64, i64)>)> {
+        let mut results = Vec::new();
+        let mut at = 0;
+        while at < count {
+            let is_last = at + 1 == count;
+            if stride < SHARERS && !is_last {
+                results.push((at * stride, vec![(at, 0), (at + 1, 1)]));
+                at += SHARERS;
+            } else {
+                // The last one is the next of the pixel before, which is there.
+                let behind = i64::from(is_last);
+                results.push((at * stride - behind, vec![(at, behind)]));
+                at += 1;
+            }
+        }
+        results
+    }
 }
 
-/// Lanes of four pixels, or taps, of which each channel has its own side by side.
+/// Lanes of so many bytes from a place on.
+fn bytes(first: i64) -> PrimExpr {
+    PrimExpr::ramp(PrimExpr::index(first), 1, BYTES as u32)
+}
+
+/// The channels of four neighbours along a row, as they lie in memory, and which neighbour each is of.
+fn neighbours(channel: &PrimExpr) -> [PrimExpr; 2] {
+    [bytes(0).floormod(CHANNEL_BLOCK) + channel.clone(), bytes(0).floordiv(CHANNEL_BLOCK)]
+}
+
+/// Lanes of neighbours, of which each channel has its four side by side: which one, and the channel.
 fn turned() -> impl Iterator<Item = (i64, i64)> {
     (0..BYTES).map(|byte| (byte % FOUR, byte / FOUR))
 }
@@ -88,75 +123,72 @@ impl Emitter {
         let count = taps.number(taps.kernel[0], 0, 0);
         let weights = self.func.register("taps", DType::I8, &[count * BYTES]);
         let pixels = self.func.register("pixels", DType::U8, &[BYTES]);
-        let bytes = |first: i64| PrimExpr::ramp(PrimExpr::index(first), 1, BYTES as u32);
-        // Channels of neighbours along a row, as they lie in memory.
-        let lane = || bytes(0).floormod(CHANNEL_BLOCK) + channel.clone();
-        let along = || bytes(0).floordiv(CHANNEL_BLOCK);
-
         let mut stmts = Vec::new();
-        let all = taps.kernel[0] * taps.kernel[1];
         for row in 0..taps.kernel[0] {
             for (four, behind) in taps.each() {
-                // Four taps side by side in memory, of which those of this row are taken.
-                let wanted = taps.taps(four, behind);
-                let first =
-                    wanted.iter().flatten().next().map_or(0, |tap| row * taps.kernel[1] + tap);
-                let first = first.min(all - FOUR);
-                let tap = along() + first;
-                let at = [
-                    lane(),
-                    PrimExpr::index(0),
-                    tap.clone().floordiv(taps.kernel[1]),
-                    tap.floormod(taps.kernel[1]),
-                ];
-                let zeros = PrimExpr::zero(DType::I8).broadcast_to(BYTES as u32);
-                let lanes = turned().map(|(pixel, channel)| match wanted[pixel as usize] {
-                    Some(tap) => (row * taps.kernel[1] + tap - first) * CHANNEL_BLOCK + channel,
-                    None => BYTES,
-                });
-                let lanes = lanes.map(|lane| lane as u32).collect();
-                let vectors = vec![self.func.load(conv.weight, at), zeros];
+                let value = self.turned_weights(conv, taps, channel, (row, four, behind));
                 let at = bytes(taps.number(row, four, behind) * BYTES);
-                stmts.push(self.func.store(weights, [at], PrimExpr::Shuffle { vectors, lanes }));
+                stmts.push(self.func.store(weights, [at], value));
             }
         }
-
         let [sy, sx] = conv.strides;
-        for dy in 0..tile.rows.outer {
-            for row in 0..taps.kernel[0] {
-                let mut dx = 0;
-                while dx < tile.rows.inner {
-                    // A result without a next is the next of the pixel before, which is there.
-                    let shares = sx < SHARERS && dx + 1 < tile.rows.inner;
-                    let behind = i64::from(dx + 1 == tile.rows.inner);
-                    let first = dx * sx - behind;
-                    let results =
-                        if shares { vec![(dx, 0), (dx + 1, 1)] } else { vec![(dx, behind)] };
-                    for (four, offset) in (0..).zip(taps.fours()) {
-                        let line =
-                            (y.clone() + dy) * sy + (row * conv.dilation[0] - conv.padding[0]);
-                        let pixel = x.clone() * sx + (first + offset - conv.padding[1]) + along();
-                        let four_pixels =
-                            self.func.load(conv.data, [n.clone(), lane(), line, pixel]);
-                        let lanes =
-                            turned().map(|(pixel, lane)| (pixel * CHANNEL_BLOCK + lane) as u32);
-                        let value = four_pixels.shuffle(lanes.collect());
-                        stmts.push(self.func.store(pixels, [bytes(0)], value));
-                        for &(dx, behind) in &results {
-                            if taps.taps(four, behind).iter().all(Option::is_none) {
-                                continue;
-                            }
-                            let at = bytes(taps.number(row, four, behind) * BYTES);
-                            let value = self.func.load(pixels, [bytes(0)]);
-                            let weight = self.func.load(weights, [at]);
-                            let at = [&PrimExpr::index(dy), &PrimExpr::index(dx)];
-                            stmts.push(tile.add_dot(self, at, 0, (value, weight)));
-                        }
+        let results = taps.results(tile.rows.inner, sx);
+        for (dy, row) in
+            (0..tile.rows.outer).flat_map(|dy| (0..taps.kernel[0]).map(move |row| (dy, row)))
+        {
+            let y = (y.clone() + dy) * sy + (row * conv.dilation[0] - conv.padding[0]);
+            for (first, results) in &results {
+                for (four, offset) in (0..).zip(taps.fours()) {
+                    let results: Vec<_> =
+                        results.iter().filter(|result| taps.has(four, result.1)).collect();
+                    if results.is_empty() {
+                        continue;
                     }
-                    dx += results.len() as i64;
+                    let x = x.clone() * sx + (first + offset - conv.padding[1]);
+                    let value = self.turned_pixels(conv, [n, channel, &y, &x]);
+                    stmts.push(self.func.store(pixels, [bytes(0)], value));
+                    for &(dx, behind) in results {
+                        let at = bytes(taps.number(row, four, behind) * BYTES);
+                        let operands =
+                            (self.func.load(pixels, [bytes(0)]), self.func.load(weights, [at]));
+                        let at = [&PrimExpr::index(dy), &PrimExpr::index(dx)];
+                        stmts.push(tile.add_dot(self, at, 0, operands));
+                    }
                 }
             }
         }
         Stmt::allocate(weights, Stmt::allocate(pixels, Stmt::seq(stmts)))
+    }
+
+    /// The weights of a row beside four pixels, for a result that begins so many pixels behind.
+    fn turned_weights(
+        &self,
+        conv: &Conv,
+        taps: Taps,
+        channel: &PrimExpr,
+        (row, four, behind): (i64, i64, i64),
+    ) -> PrimExpr {
+        // Four taps side by side in memory, of which those of this row are taken.
+        let [height, width] = taps.kernel;
+        let wanted = taps.taps(four, behind).map(|tap| tap.map(|tap| row * width + tap));
+        let first = wanted.iter().flatten().next().map_or(0, |&tap| tap.min(height * width - FOUR));
+        let [channels, along] = neighbours(channel);
+        let tap = along + first;
+        let [ky, kx] = [tap.clone().floordiv(width), tap.floormod(width)];
+        let lanes = turned().map(|(pixel, channel)| match wanted[pixel as usize] {
+            Some(tap) => ((tap - first) * CHANNEL_BLOCK + channel) as u32,
+            None => BYTES as u32,
+        });
+        let loaded = self.func.load(conv.weight, [channels, PrimExpr::index(0), ky, kx]);
+        let zeros = PrimExpr::zero(DType::I8).broadcast_to(BYTES as u32);
+        PrimExpr::Shuffle { vectors: vec![loaded, zeros], lanes: lanes.collect() }
+    }
+
+    /// Four pixels from a place on, those of each channel side by side.
+    fn turned_pixels(&self, conv: &Conv, [n, channel, y, x]: [&PrimExpr; 4]) -> PrimExpr {
+        let [channels, along] = neighbours(channel);
+        let at = [n.clone(), channels, y.clone(), x.clone() + along];
+        let lanes = turned().map(|(pixel, channel)| (pixel * CHANNEL_BLOCK + channel) as u32);
+        self.func.load(conv.data, at).shuffle(lanes.collect())
     }
 }
