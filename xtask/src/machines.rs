@@ -20,9 +20,16 @@ pub(crate) struct Options {
     /// Installs what is missing: packages of Debian and Ubuntu, and Rust's libraries for the target
     #[arg(long)]
     install: bool,
-    /// Runs the ONNX node tests on those that have Linux, too: some ten minutes each
-    #[arg(long)]
-    nodes: bool,
+    /// Runs the ONNX node tests on those that have Linux, too, some ten minutes each; with a number, one of so many
+    #[arg(
+        long,
+        value_name = "EVERY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    nodes: Option<u64>,
     #[command(flatten)]
     setup: setup::Options,
 }
@@ -211,8 +218,8 @@ pub(crate) fn run(options: &Options) -> Result {
     if options.install {
         install(&wanted);
     }
-    let nodes =
-        options.nodes.then(|| NodeTests::new(&setup::prepare(&options.setup)?)).transpose()?;
+    let nodes = |every: u64| NodeTests::new(&setup::prepare(&options.setup)?, every as usize);
+    let nodes = options.nodes.map(nodes).transpose()?;
     let mut outcomes = Vec::new();
     for machine in wanted {
         let mut add = |task, needs_more, done: &dyn Fn() -> Result<Vec<String>>| {

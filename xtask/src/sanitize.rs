@@ -5,13 +5,12 @@
 //! - Code of every CPU level with the checks of `tir.InstrumentBoundCheckers`, which see an index that leaves a tensor
 //!   within the workspace or the weights.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{self, Backend};
-use crate::conformance::{self, Results, Suite};
+use crate::conformance::{self, Suite};
 use crate::{Result, process, setup, workspace};
 
 /// Of how many node tests `--subset` runs one.
@@ -40,7 +39,10 @@ pub(crate) fn run(options: &Options) -> Result {
     let niello = command::build(&environment)?;
     let folder = workspace::target().join("sanitize");
     fs::create_dir_all(&folder)?;
-    let nodes = if options.subset { subset(&all, &folder)? } else { all };
+    let nodes = match options.subset {
+        true => conformance::some_of(&all, SUBSET, &folder)?,
+        false => all,
+    };
     let models = match options.subset {
         true => None,
         false => conformance::folder_of_models(&options.models),
@@ -57,7 +59,7 @@ pub(crate) fn run(options: &Options) -> Result {
                 suite.environment = sanitizer.environment();
                 // Large kernels with a check of each access keep gcc busy.
                 suite.args = vec!["--timeout", "3600"];
-                failed += failures(Backend::C, &suite.run(&niello)?, cases)?;
+                failed += suite.run(&niello)?.told_failures_among(Backend::C, cases);
             }
         }
     }
@@ -67,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result {
         let name = format!("bounds-{name}");
         let mut suite = Suite::of(backend, cpu, cases, &name);
         suite.args = vec!["--config", "tir.instrument_bound_checkers=true", "--timeout", "3600"];
-        failed += failures(backend, &suite.run(&niello)?, cases)?;
+        failed += suite.run(&niello)?.told_failures_among(backend, cases);
     }
     if failed > 0 {
         return Err(format!("{failed} cases fail under sanitizers or checks of indices").into());
@@ -77,45 +79,6 @@ pub(crate) fn run(options: &Options) -> Result {
 
 fn suites<'a>(nodes: &'a Path, models: Option<&'a Path>) -> Vec<(&'static str, &'a Path)> {
     [("node", nodes)].into_iter().chain(models.map(|models| ("models", models))).collect()
-}
-
-/// How many cases fail that should pass: those of the backend's list, and every model.
-fn failures(backend: Backend, results: &Results, cases: &Path) -> Result<usize> {
-    let listed = backend.listed();
-    let there = |case: &&str| cases.join(case).is_dir();
-    let listed: BTreeSet<&str> = listed.lines().filter(there).collect();
-    Ok(if listed.is_empty() { results.told_failures() } else { results.told_losses(&listed) })
-}
-
-/// A folder with links to one node test of each [`SUBSET`].
-fn subset(all: &Path, folder: &Path) -> Result<PathBuf> {
-    let subset = folder.join("node");
-    if subset.exists() {
-        fs::remove_dir_all(&subset)?;
-    }
-    fs::create_dir_all(&subset)?;
-    let mut cases: Vec<PathBuf> =
-        fs::read_dir(all)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    cases.sort();
-    for case in cases.iter().step_by(SUBSET) {
-        let Some(name) = case.file_name() else { continue };
-        copy(case, &subset.join(name))?;
-    }
-    Ok(subset)
-}
-
-fn copy(from: &Path, to: &Path) -> Result {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else {
-            fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
 }
 
 /// What makes the C backend's compiler one that adds checks, and the command a process that has the sanitizers.
