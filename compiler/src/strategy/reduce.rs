@@ -43,6 +43,7 @@ const SIDE_BY_SIDE: i64 = 6;
 const LANES_IN_A_VECTOR: u32 = 4;
 
 /// A reduction.
+#[derive(Clone)]
 pub(super) struct Reduction {
     pub(super) stage: StageId,
     combiner: BinaryOp,
@@ -138,6 +139,41 @@ impl Reduction {
         Reduction { value, ..self }
     }
 
+    /// The same with the places in a block of a tensor that is read as the last axis: neighbours in
+    /// memory, where those along an axis in blocks are none. Blocks that are not whole are cut.
+    fn by_blocks(&self, emitter: &mut Emitter) -> Option<Reduction> {
+        let blocking = |rank: usize| {
+            let buffers =
+                emitter.materialised.values().map(|&buffer| &emitter.func.buffers[buffer]);
+            let specs =
+                buffers.map(|buffer| &buffer.spec).filter(move |spec| spec.shape().len() == rank);
+            specs.flat_map(BufferSpec::blocking)
+        };
+        let mut found = None;
+        self.value.walk(&mut |expr| {
+            let PrimExpr::Load { indices, .. } = expr else { return };
+            for (axis, block) in blocking(indices.len()) {
+                let is_index = |over: &ReduceAxis| {
+                    matches!(&indices[axis], PrimExpr::Var { var, .. } if *var == over.var)
+                };
+                found = found.or(self.axes.iter().position(is_index).map(|at| (at, block)));
+            }
+        });
+        let (at, mut block) = found.filter(|(at, _)| self.limits[*at].is_none())?;
+        let ReduceAxis { var, extent } = self.axes[at];
+        while extent % block != 0 {
+            block /= 2;
+        }
+        let mut by_blocks = self.clone();
+        let (outer, outer_var) = emitter.counter("r", extent / block);
+        let (inner, inner_var) = emitter.counter("r", block);
+        by_blocks.value = self.value.clone().substitute(&[(var, outer * block + inner)].into());
+        by_blocks.axes[at] = ReduceAxis { var: outer_var, extent: extent / block };
+        by_blocks.axes.push(ReduceAxis { var: inner_var, extent: block });
+        by_blocks.limits.push(None);
+        Some(by_blocks)
+    }
+
     /// How far an axis goes.
     fn extent(&self, axis: usize) -> PrimExpr {
         self.limits[axis].clone().unwrap_or(PrimExpr::index(self.axes[axis].extent))
@@ -225,6 +261,11 @@ impl Emitter {
             return stmt;
         }
         if let Some(stmt) = self.reduce_along(root, reduction, None) {
+            return stmt;
+        }
+        if let Some(by_blocks) = reduction.by_blocks(self)
+            && let Some(stmt) = self.reduce_along(root, &by_blocks, None)
+        {
             return stmt;
         }
         if let Some(stmt) = self.reduce_in_blocks(root, reduction) {

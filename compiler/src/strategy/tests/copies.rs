@@ -187,6 +187,36 @@ fn parts_that_are_shuffled_are_not_put_side_by_side_first() {
 }
 
 #[test]
+fn tensors_in_blocks_are_reduced_in_vectors() {
+    for (op, shape) in [
+        ("max", [1, 48, 5, 7]),
+        ("min", [2, 24, 3, 5]),
+        ("sum", [1, 20, 4, 4]),
+        ("mean", [1, 32, 9, 3]),
+    ] {
+        let reduced = |axes: &[i64], extents: &[i64]| {
+            let mut net = Net::new();
+            let x = net.param(&shape);
+            let attrs = Attrs::new().with("axis", axes.to_vec()).with("keepdims", false);
+            let y = net.call(op, &[x], attrs);
+            (net.finish(y), dense(extents))
+        };
+        let border = [(1, 1), (0, 2)];
+        let (all, result) = reduced(&[], &[]);
+        check_vectors(&all, &[blocked(&shape, &border)], &[result]);
+        let (channels, result) = reduced(&[1, 2, 3], &shape[..1]);
+        check_vectors(&channels, &[blocked(&shape, &border)], &[result]);
+    }
+    // Of channels that are no fours, one by one.
+    let shape = [1, 18, 5, 5];
+    let mut net = Net::new();
+    let x = net.param(&shape);
+    let attrs = Attrs::new().with("axis", Vec::<i64>::new()).with("keepdims", false);
+    let y = net.call("max", &[x], attrs);
+    check(&net.finish(y), &[Arg::Input(blocked(&shape, &[]))], &[dense(&[])]);
+}
+
+#[test]
 fn shapes_change_behind_transposes_and_elements_in_vectors() {
     // Heads of attention side by side.
     let mut net = Net::new();
