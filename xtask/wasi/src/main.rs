@@ -23,7 +23,8 @@ fn run() -> Result<ExitCode, Box<dyn Error>> {
     let code = std::fs::read(program).map_err(|error| format!("{program}: {error}"))?;
     let wasi = WasiCtxBuilder::new().inherit_stdio().args(&args)?.build();
     let engine = Engine::default();
-    let module = Module::new(&engine, &code[..])?;
+    let module = Module::new(&engine, &code[..]);
+    let module = module.map_err(|error| format!("{program} is no WebAssembly: {error}"))?;
     let mut store = Store::new(&engine, wasi);
     let mut linker = Linker::new(&engine);
     wasmi_wasi::add_to_linker(&mut linker, |wasi| wasi)?;
