@@ -176,6 +176,24 @@ pub(super) fn turned_quarters() -> ([u32; 16], [u32; 64]) {
     (std::array::from_fn(turn), std::array::from_fn(|byte| turn(byte % 16)))
 }
 
+/// Whether the lowest bytes of the integers of a register have two instructions: bytes move within the
+/// halves of it, then words of four bytes across. Compilers take the halves apart.
+pub(super) fn picks_low_bytes(from: PrimType, to: DType, target: &Target) -> bool {
+    let has = |feature| target.has_feature(feature);
+    let is_whole = from.lanes == 8 && matches!(from.dtype, DType::I32 | DType::U32);
+    // AVX-512 has one instruction.
+    is_whole && matches!(to, DType::I8 | DType::U8) && has("avx2") && !has("avx512f")
+}
+
+/// Which byte of its half comes to each place as the lowest bytes are [picked](picks_low_bytes), and then
+/// which word of four bytes.
+pub(super) fn low_bytes() -> ([u32; 32], [u32; 8]) {
+    (
+        std::array::from_fn(|byte| byte as u32 % 4 * 4),
+        std::array::from_fn(|word| word as u32 * 4 % 8),
+    )
+}
+
 /// Elements of a local buffer, at least one.
 pub(super) fn local_elements(buffer: &Buffer) -> Result<u64, String> {
     let len = buffer.spec.physical_len().map_err(|error| error.to_string())?;

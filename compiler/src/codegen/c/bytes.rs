@@ -1,7 +1,7 @@
 //! Helpers for vectors of bytes.
 
 use super::super::kernel::turned_quarters;
-use super::helpers::suffix;
+use super::helpers::{list, suffix};
 use super::preamble::Preamble;
 use crate::ir::DType;
 use crate::target::Target;
@@ -146,8 +146,6 @@ pub(super) fn turn(preamble: &mut Preamble, operand: PrimType) -> String {
     preamble.helper(format!("turn_{}", suffix(operand)), true, |preamble, name| {
         let whole = preamble.type_name(operand);
         let all_words = preamble.type_name(PrimType::vector(DType::I32, 16));
-        let list =
-            |places: &[u32]| places.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         let (words, bytes) = turned_quarters();
         let (words, bytes) = (list(&words), list(&bytes));
         format!(

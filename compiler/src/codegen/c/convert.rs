@@ -4,7 +4,8 @@
 //! apart where the widths differ by more than a factor of two, and puts halves together where x86 has
 //! one instruction. On AArch64 it has no vectors of four bytes.
 
-use super::helpers::{is_x86, suffix};
+use super::super::kernel::{low_bytes, picks_low_bytes};
+use super::helpers::{is_x86, list, suffix};
 use super::preamble::Preamble;
 use crate::ir::DType;
 use crate::target::Target;
@@ -25,6 +26,10 @@ pub(super) fn convert(
     }
     if let Some(instructions) = four_bytes(from, result, target) {
         let helper = through_word(preamble, from, result, instructions);
+        return format!("{helper}({value})");
+    }
+    if picks_low_bytes(from, to, target) {
+        let helper = pick_low_bytes(preamble, from, result);
         return format!("{helper}({value})");
     }
     if is_x86(target) && target.has_feature("avx512f") && to.bits() < from.dtype.bits() {
@@ -128,6 +133,27 @@ fn narrow(preamble: &mut Preamble, from: PrimType, to: PrimType) -> String {
             "NIELLO_INLINE {result} {name}({source} x) {{\n#ifndef __clang__\n    \
              __asm__(\"\" : \"+v\"(x));\n#endif\n    \
              return __builtin_convertvector(x, {result});\n}}\n"
+        )
+    })
+}
+
+/// A helper for the lowest bytes of the integers of a register. Its name comes before those of casts,
+/// which use it.
+fn pick_low_bytes(preamble: &mut Preamble, from: PrimType, to: PrimType) -> String {
+    let name = format!("bytes_{}_{}", suffix(from), suffix(to));
+    preamble.helper(name, true, |preamble, name| {
+        let [source, result] = [from, to].map(|ty| preamble.type_name(ty));
+        let [all, words] = [(DType::I8, 32), (DType::I32, 8)]
+            .map(|(dtype, lanes)| preamble.type_name(PrimType::vector(dtype, lanes)));
+        let (bytes, order) = low_bytes();
+        let (bytes, order) = (list(&bytes), list(&order));
+        format!(
+            "NIELLO_INLINE {result} {name}({source} x) {{\n    \
+             const {all} bytes = {{{bytes}}};\n    const {words} order = {{{order}}};\n    \
+             {words} r;\n    \
+             __asm__(\"vpshufb %2, %1, %0\\n\\tvpermd %0, %3, %0\" : \"=&x\"(r) : \"x\"(x), \
+             \"x\"(bytes), \"x\"(order));\n    \
+             return ({result})((long long __attribute__((vector_size(32))))r)[0];\n}}\n"
         )
     })
 }

@@ -17,6 +17,11 @@ pub(super) fn suffix(ty: PrimType) -> String {
     }
 }
 
+/// The elements of a vector constant.
+pub(super) fn list(elements: &[u32]) -> String {
+    elements.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// A vector helper that applies `scalar` to each lane of its arguments.
 fn lanewise(
     preamble: &mut Preamble,

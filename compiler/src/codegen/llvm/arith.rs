@@ -5,6 +5,7 @@ use inkwell::values::{BasicValueEnum, InstructionOpcode};
 
 use super::expr::{width, zero};
 use super::kernel::{Emitter, Result, Value, with_lanes};
+use crate::codegen::kernel::picks_low_bytes;
 use crate::ir::DType;
 use crate::tir::{BinaryOp, CompareOp, PrimExpr, PrimType};
 
@@ -15,6 +16,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let from = value.ty();
         let result = self.unit.value_type(from.with_dtype(to))?;
         let value = self.expr(value)?;
+        if picks_low_bytes(from, to, self.unit.target) {
+            return self.low_bytes(value);
+        }
         let from = from.dtype;
         if from == to {
             return Ok(value);

@@ -5,7 +5,7 @@ use inkwell::values::{BasicValueEnum, IntValue, VectorValue};
 
 use super::expr::width;
 use super::kernel::{Emitter, Result, Value, with_lanes};
-use crate::codegen::kernel::{repeated, turned_quarters, turns_quarters};
+use crate::codegen::kernel::{low_bytes, repeated, turned_quarters, turns_quarters};
 use crate::ir::DType;
 use crate::tir::{PrimExpr, PrimType};
 
@@ -76,6 +76,17 @@ impl<'ctx> Emitter<'_, 'ctx> {
         ];
         let text = "vpermd $1, $2, $0\n\tvpshufb $3, $0, $0";
         self.assembly(text, "=&v,v,v,v", &[bytes, places[0], places[1]], bytes.get_type())
+    }
+
+    /// The lowest byte of each of eight integers.
+    pub(super) fn low_bytes(&self, words: Value<'ctx>) -> Result<Value<'ctx>> {
+        let (bytes, order) = low_bytes();
+        let bytes = self.constants(PrimType::vector(DType::I8, 32), &bytes)?;
+        let order = self.constants(PrimType::vector(DType::I32, 8), &order)?;
+        let text = "vpshufb $2, $1, $0\n\tvpermd $0, $3, $0";
+        let value = self.assembly(text, "=&x,x,x,x", &[words, bytes, order], bytes.get_type())?;
+        let bytes = value.into_vector_value();
+        Ok(self.pick(bytes, bytes, &[0, 1, 2, 3, 4, 5, 6, 7])?.into())
     }
 
     /// A vector of integers.

@@ -36,7 +36,10 @@ impl Emitter {
         for run in ColumnRun::cover(channels, &steps(&[CHANNEL_BLOCK, lanes]), lanes) {
             let (n, n_var) = self.counter("n", conv.batch);
             let body = self.over_columns(&run, &mut |emitter, channel| {
-                let rows = conv.ty.rows(emitter.machine, 1);
+                let rows = match taps {
+                    Some(_) => conv.ty.rows(emitter.machine, 1),
+                    None => emitter.depthwise_rows(&conv),
+                };
                 let tiles = tile_runs(conv.output, rows).into_iter().map(|tile| {
                     emitter.over_tiles(tile, &mut |emitter, y, x, _| {
                         let at = [&n, &channel.first, y, x];
@@ -51,6 +54,20 @@ impl Emitter {
             stmts.push(around(n_var, conv.batch, body));
         }
         Stmt::seq(stmts)
+    }
+
+    /// Rows of a register tile. Pixels that are widened before they are multiplied are in registers
+    /// as well, from the first tap that reads them to the last.
+    fn depthwise_rows(&self, conv: &Conv) -> i64 {
+        let most = conv.ty.rows(self.machine, 1);
+        if conv.ty.lhs == conv.ty.sum {
+            return most;
+        }
+        let widened =
+            |rows: i64| (rows - 1) * conv.strides[1] + (conv.kernel[1] - 1) * conv.dilation[1] + 1;
+        // Beside them a weight and a product.
+        let free = i64::from(self.machine.registers) - 2;
+        (1..=most).rev().find(|&rows| rows + widened(rows) <= free).unwrap_or(1)
     }
 
     fn depthwise_tile(
