@@ -380,6 +380,11 @@ pub enum Numerics {
     /// `float32` functions may be off by a few units in the last place.
     #[default]
     Default,
+    /// As by default, but convolutions and products of `float16` by constant weights, and what is
+    /// fused with them, are computed in `float16` where the processor has such arithmetic (AArch64 with
+    /// FEAT_FP16): twice as many numbers to an instruction, and errors that grow with the length of
+    /// sums, which may not exceed 65,504.
+    Float16,
     /// Each operator is computed as the model has it, with functions that are off by at most about
     /// one unit in the last place; slower.
     Strict,
@@ -390,6 +395,7 @@ impl Numerics {
     pub fn name(self) -> &'static str {
         match self {
             Numerics::Default => "default",
+            Numerics::Float16 => "float16",
             Numerics::Strict => "strict",
         }
     }

@@ -189,8 +189,9 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("aarch64", "generic", &[NEON]),
     ("aarch64", "cortex-a53", &[NEON]),
     ("aarch64", "cortex-a72", &[NEON]),
-    ("aarch64", "aarch64-dotprod", &[NEON, DOTPROD]),
-    ("aarch64", "aarch64-i8mm", &[NEON, DOTPROD, I8MM]),
+    ("aarch64", "aarch64-fp16", &[NEON, FP16]),
+    ("aarch64", "aarch64-dotprod", &[NEON, FP16, DOTPROD]),
+    ("aarch64", "aarch64-i8mm", &[NEON, FP16, DOTPROD, I8MM]),
     ("aarch64", "cortex-a76", &[NEON, DOTPROD, FP16]),
     ("aarch64", "neoverse-n1", &[NEON, DOTPROD, FP16]),
     ("aarch64", "neoverse-v1", &[NEON, DOTPROD, FP16, I8MM, BF16]),
@@ -335,10 +336,13 @@ impl Target {
             "x86_64" if has_v4 && has_all(AVX512_VNNI) => CpuLevel::X86_64V4Vnni,
             "x86_64" if has_v4 => CpuLevel::X86_64V4,
             "x86_64" if has_all(X86_64_V3) => CpuLevel::X86_64V3,
-            "aarch64" if has_all(NEON) && has_all(DOTPROD) && has_all(I8MM) => {
-                CpuLevel::Aarch64I8mm
+            "aarch64" if has_all(NEON) && has_all(FP16) => {
+                match (has_all(DOTPROD), has_all(I8MM)) {
+                    (true, true) => CpuLevel::Aarch64I8mm,
+                    (true, false) => CpuLevel::Aarch64Dotprod,
+                    (false, _) => CpuLevel::Aarch64Fp16,
+                }
             }
-            "aarch64" if has_all(NEON) && has_all(DOTPROD) => CpuLevel::Aarch64Dotprod,
             _ => CpuLevel::Baseline,
         }
     }
@@ -363,7 +367,10 @@ impl Target {
             return Vec::new();
         }
         let adds = |target: Target| {
-            target.vector_bits() > self.vector_bits() || target.differs_for_bytes(self)
+            let has_halves = target.has_fp16_arithmetic() && !self.has_fp16_arithmetic();
+            target.vector_bits() > self.vector_bits()
+                || target.differs_for_bytes(self)
+                || has_halves
         };
         let wider = |level: &CpuLevel| {
             *level > self.cpu_level() && self.with_level(*level).is_some_and(adds)
@@ -443,6 +450,13 @@ impl Target {
         }
     }
 
+    /// Whether there is arithmetic of `float16`, in twice as many lanes as of `float32`.
+    ///
+    /// That of x86 (AVX512-FP16) is not used: its vectors are wider than a block of channels.
+    pub fn has_fp16_arithmetic(&self) -> bool {
+        self.arch == "aarch64" && self.has_feature("neon") && self.has_feature("fp16")
+    }
+
     /// Whether products of `uint8` and `int8`, four of which are added to each of so many `int32`,
     /// are an instruction, or a few around one.
     pub fn has_dot_add(&self, lanes: u32) -> bool {
@@ -493,6 +507,9 @@ impl Target {
 /// The CPU levels that differ from the one before them in instructions for bytes alone.
 pub(crate) const LEVELS_FOR_BYTES: [CpuLevel; 3] =
     [CpuLevel::X86_64V4Vnni, CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm];
+
+/// The CPU level that differs from the one before it in arithmetic of `float16` alone.
+pub(crate) const LEVEL_FOR_HALVES: CpuLevel = CpuLevel::Aarch64Fp16;
 
 /// The least features of an architecture's hosted targets.
 fn baseline_features(arch: &str, os: &str) -> BTreeSet<String> {

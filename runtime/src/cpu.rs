@@ -24,7 +24,9 @@ pub enum CpuLevel {
     X86_64V4,
     /// The above, and dot products of bytes (AVX512-VNNI).
     X86_64V4Vnni,
-    /// AArch64 with dot products of bytes of one sign (FEAT_DotProd): Cortex-A76, Apple M1.
+    /// AArch64 with arithmetic of `float16` (FEAT_FP16): Cortex-A76, Apple M1.
+    Aarch64Fp16,
+    /// The above, and dot products of bytes of one sign (FEAT_DotProd), which the same processors have.
     Aarch64Dotprod,
     /// The above, and those of bytes of two signs (FEAT_I8MM): Neoverse V1, Apple M2.
     Aarch64I8mm,
@@ -32,11 +34,12 @@ pub enum CpuLevel {
 
 impl CpuLevel {
     /// Every level, those of an architecture narrowest first.
-    pub const ALL: [CpuLevel; 6] = [
+    pub const ALL: [CpuLevel; 7] = [
         CpuLevel::Baseline,
         CpuLevel::X86_64V3,
         CpuLevel::X86_64V4,
         CpuLevel::X86_64V4Vnni,
+        CpuLevel::Aarch64Fp16,
         CpuLevel::Aarch64Dotprod,
         CpuLevel::Aarch64I8mm,
     ];
@@ -49,6 +52,7 @@ impl CpuLevel {
             CpuLevel::X86_64V3 => "x86-64-v3",
             CpuLevel::X86_64V4 => "x86-64-v4",
             CpuLevel::X86_64V4Vnni => "x86-64-v4-vnni",
+            CpuLevel::Aarch64Fp16 => "aarch64-fp16",
             CpuLevel::Aarch64Dotprod => "aarch64-dotprod",
             CpuLevel::Aarch64I8mm => "aarch64-i8mm",
         }
@@ -57,18 +61,19 @@ impl CpuLevel {
     /// Whether a machine whose widest level is `best` can run this one, which may be another
     /// architecture's.
     fn runs_with(self, best: CpuLevel) -> bool {
-        let is_aarch64 = |level| level >= CpuLevel::Aarch64Dotprod;
+        let is_aarch64 = |level| level >= CpuLevel::Aarch64Fp16;
         self == CpuLevel::Baseline || (self <= best && is_aarch64(self) == is_aarch64(best))
     }
 
-    /// The level of a name; `avx2`, `avx512`, `avx512vnni`, `dotprod` and `i8mm` are understood as
-    /// well.
+    /// The level of a name; `avx2`, `avx512`, `avx512vnni`, `fp16`, `dotprod` and `i8mm` are
+    /// understood as well.
     #[must_use]
     pub fn from_name(name: &str) -> Option<CpuLevel> {
         match name {
             "avx2" => Some(CpuLevel::X86_64V3),
             "avx512" => Some(CpuLevel::X86_64V4),
             "avx512vnni" => Some(CpuLevel::X86_64V4Vnni),
+            "fp16" => Some(CpuLevel::Aarch64Fp16),
             "dotprod" => Some(CpuLevel::Aarch64Dotprod),
             "i8mm" => Some(CpuLevel::Aarch64I8mm),
             _ => CpuLevel::ALL.into_iter().find(|level| level.name() == name),
@@ -86,9 +91,9 @@ impl fmt::Display for CpuLevel {
 ///
 /// The CPU and the system are asked once in a process. With the feature `std`, the environment
 /// variable `NIELLO_CPU_LEVEL` can name a narrower level (`baseline`, `x86-64-v3`, `x86-64-v4`,
-/// `x86-64-v4-vnni`, `aarch64-dotprod`, `aarch64-i8mm`) to measure or to reproduce results. A name
-/// that is not known, or a level that the machine does not have, is told once on the standard error,
-/// and has no other effect: a program never runs instructions that its machine lacks.
+/// `x86-64-v4-vnni`, `aarch64-fp16`, `aarch64-dotprod`, `aarch64-i8mm`) to measure or to reproduce
+/// results. A name that is not known, or a level that the machine does not have, is told once on the
+/// standard error, and has no other effect: a program never runs instructions that its machine lacks.
 ///
 /// An AArch64 processor tells its system alone what it has, so that without `std` its level is that
 /// of the features the program was compiled with.
@@ -217,10 +222,11 @@ macro_rules! has {
 /// What this machine can run.
 #[cfg(target_arch = "aarch64")]
 fn detect() -> CpuLevel {
-    match (has!("dotprod"), has!("i8mm")) {
-        (true, true) => CpuLevel::Aarch64I8mm,
-        (true, false) => CpuLevel::Aarch64Dotprod,
-        (false, _) => CpuLevel::Baseline,
+    match (has!("fp16"), has!("dotprod"), has!("i8mm")) {
+        (true, true, true) => CpuLevel::Aarch64I8mm,
+        (true, true, false) => CpuLevel::Aarch64Dotprod,
+        (true, false, _) => CpuLevel::Aarch64Fp16,
+        (false, ..) => CpuLevel::Baseline,
     }
 }
 
@@ -264,7 +270,7 @@ mod tests {
         assert_eq!(
             unknown,
             "NIELLO_CPU_LEVEL is `sse9`, which is no CPU level; they are baseline, x86-64-v3, \
-             x86-64-v4, x86-64-v4-vnni, aarch64-dotprod, aarch64-i8mm"
+             x86-64-v4, x86-64-v4-vnni, aarch64-fp16, aarch64-dotprod, aarch64-i8mm"
         );
     }
 

@@ -31,9 +31,9 @@ use crate::executor::aot::{
 use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSize, RunTimeSizes};
 use crate::ir::{DType, IRModule, Span, TensorType};
 use crate::memory::{self, MemoryPlan};
-use crate::options::{CompileOptions, Executor};
+use crate::options::{CompileOptions, Executor, Numerics};
 use crate::strategy;
-use crate::target::LEVELS_FOR_BYTES;
+use crate::target::{LEVEL_FOR_HALVES, LEVELS_FOR_BYTES};
 
 /// A compiled model, and what led to it.
 #[derive(Clone, Debug)]
@@ -194,15 +194,20 @@ pub fn compile(
 }
 
 /// The options without the CPU levels that differ in instructions for bytes alone, unless the module
-/// has tensors of bytes.
+/// has tensors of bytes, and the one for `float16`, unless it has such tensors to compute with.
 fn for_module(options: &CompileOptions, module: &IRModule) -> CompileOptions {
     let mut options = options.clone();
-    let is_byte = |ty: &TensorType| matches!(ty.dtype, DType::I8 | DType::U8);
-    let has_bytes = module.functions().any(|(_, function)| {
-        function.ids().any(|id| function.ty(id).as_tensor().is_some_and(is_byte))
-    });
-    if !has_bytes {
+    let has = |dtypes: &[DType]| {
+        let is_one = |ty: &TensorType| dtypes.contains(&ty.dtype);
+        module.functions().any(|(_, function)| {
+            function.ids().any(|id| function.ty(id).as_tensor().is_some_and(is_one))
+        })
+    };
+    if !has(&[DType::I8, DType::U8]) {
         options.levels.retain(|level| !LEVELS_FOR_BYTES.contains(level));
+    }
+    if options.numerics != Numerics::Float16 || !has(&[DType::F16]) {
+        options.levels.retain(|level| *level != LEVEL_FOR_HALVES);
     }
     options
 }

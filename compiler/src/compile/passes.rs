@@ -7,7 +7,7 @@ use crate::options::{CompileOptions, Denormals, Numerics};
 use crate::pass::{Pass, PassContext, PassContextBuilder};
 use crate::strategy::measured_algorithms;
 use crate::target::Target;
-use crate::tir::transform::{FLUSH_DENORMALS, PARALLEL_THREADS, STRICT_MATH};
+use crate::tir::transform::{FLOAT16_ARITHMETIC, FLUSH_DENORMALS, PARALLEL_THREADS, STRICT_MATH};
 use crate::transform::pipeline::{PipelineExtensions, changing_arithmetic, pipeline};
 use crate::transform::{
     APART, AnnotateTarget, COMPOSITE_PATTERNS, EXTERNAL_DEVICES, EXTERNAL_TARGETS,
@@ -48,6 +48,11 @@ impl Passes {
         let builder = builder
             .config(&FLUSH_DENORMALS, options.denormals == Denormals::Flush)
             .config(&STRICT_MATH, strict);
+        let has_halves = options.targets().iter().any(Target::has_fp16_arithmetic);
+        let builder = match has_halves && options.numerics == Numerics::Float16 {
+            true => builder.config(&FLOAT16_ARITHMETIC, true),
+            false => builder,
+        };
         let widest = options.targets().last().map_or(0, Target::vector_bits);
         let builder = match widest == options.target.vector_bits() {
             true => builder,

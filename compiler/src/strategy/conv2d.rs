@@ -131,6 +131,7 @@ impl Conv {
                 Some(_) => self.ty.steps(self.in_channels) * self.kernel[0] * self.kernel[1],
                 None => self.in_channels * self.kernel[0] * self.ty.steps(self.kernel[1]),
             },
+            sum: self.ty.sum,
             window: Window {
                 strides: self.strides,
                 extents: [extent(0), extent(1)],
@@ -182,7 +183,7 @@ impl Emitter {
         let (data, weight) = (*data, *weight);
         let [from, by, sum] = [data, weight, inner].map(|stage| self.dag.dtype(stage));
         let Some(mut ty) = TileType::of(from, by, sum, self.packing) else {
-            return refused("of other types than float32 and integers of 8 bits");
+            return refused("of other types than float32, float16 and integers of 8 bits");
         };
         let Some(&data_buffer) = self.materialised.get(&data) else {
             return refused("of an operand that is computed in the same kernel");
@@ -352,10 +353,10 @@ impl Emitter {
             (Some(_), true) => "direct convolution by dot products",
         };
         self.note(conv.inner, rule, tiling.to_string(), Some(cycles), None);
-        let panel = tiling.vectors * self.packing.lanes(DType::F32);
-        let lanes = self.machine.lanes(DType::F32);
+        let panel = tiling.vectors * self.packing.sums(conv.ty.sum);
+        let lanes = self.machine.sums(conv.ty.sum);
         let pixels = conv.output[0] * conv.output[1];
-        let width = self.machine.tile_columns(panel, pixels, DType::F32);
+        let width = self.machine.tile_columns(panel, pixels, conv.ty.sum);
         // A tile that is wider than a block of channels, or across two, has no step between.
         let widths = match CHANNEL_BLOCK % width {
             0 => steps(&[panel, CHANNEL_BLOCK, width]),

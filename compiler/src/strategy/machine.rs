@@ -19,6 +19,8 @@ pub struct Machine {
     /// Whether an instruction multiplies four bytes with as many others and adds them to each lane of
     /// a register: [`PrimExpr::DotAdd`](crate::tir::PrimExpr::DotAdd).
     pub dot: bool,
+    /// Whether the lanes of a register can be of `float16`, not of `float32` that they are converted to.
+    pub halves: bool,
 }
 
 /// Caches of server cores with AVX-512.
@@ -46,7 +48,8 @@ impl Machine {
         let vector_bits = u32::try_from(target.vector_bits()).unwrap_or(0);
         let caches = target.registered_cpu().map_or(caches, |cpu| cpu.caches);
         let dot = target.has_dot_add(vector_bits / DType::I32.bits());
-        Machine { vector_bits, registers, caches, dot }
+        let halves = target.has_fp16_arithmetic();
+        Machine { vector_bits, registers, caches, dot, halves }
     }
 
     /// The registers, for which choices are measured.
@@ -76,10 +79,15 @@ impl Machine {
         i64::from((self.vector_bits / dtype.bits()).max(1))
     }
 
+    /// Sums of one register, which are wider where there is no arithmetic of their type.
+    pub(crate) fn sums(self, dtype: DType) -> i64 {
+        self.lanes(if self.halves { dtype } else { dtype.accumulator() })
+    }
+
     /// Columns of a register tile of `rows` rows or fewer inside a panel of weights, which may have
     /// been made for wider registers than these.
     pub(crate) fn tile_columns(self, panel: i64, rows: i64, dtype: DType) -> i64 {
-        let vectors = panel / self.lanes(dtype);
+        let vectors = panel / self.sums(dtype);
         let most = match rows {
             _ if rows <= FEW_ROWS => self.vectors_of_few(rows),
             _ if self.registers >= 32 => 4,
@@ -99,7 +107,7 @@ impl Machine {
 
     /// Columns of as many vectors, at most `most`, as divide a panel evenly.
     pub(crate) fn columns_of_at_most(self, panel: i64, most: i64, dtype: DType) -> i64 {
-        let lanes = self.lanes(dtype);
+        let lanes = self.sums(dtype);
         let vectors = (panel / lanes).max(1);
         let fits = (1..=vectors.min(most)).rev().find(|count| vectors % count == 0);
         fits.unwrap_or(1) * lanes
@@ -163,17 +171,30 @@ mod tests {
             // The processor has as many registers of them.
             let vector_bits = bits as u32;
             let caches = LARGE_CACHES;
-            assert_eq!(machine, Machine { vector_bits, registers: 32, caches, dot: false });
+            let (dot, halves) = (false, false);
+            assert_eq!(machine, Machine { vector_bits, registers: 32, caches, dot, halves });
         }
     }
 
     #[test]
     fn tiles_fit_the_registers() {
-        let avx512 = Machine { vector_bits: 512, registers: 32, caches: LARGE_CACHES, dot: false };
+        let avx512 = Machine {
+            vector_bits: 512,
+            registers: 32,
+            caches: LARGE_CACHES,
+            dot: false,
+            halves: false,
+        };
         assert_eq!(avx512.tile_rows(2), 14);
         assert_eq!(avx512.tile_rows(3), 9);
         assert_eq!(avx512.tile_rows(4), 6);
-        let avx2 = Machine { vector_bits: 256, registers: 16, caches: SMALL_CACHES, dot: false };
+        let avx2 = Machine {
+            vector_bits: 256,
+            registers: 16,
+            caches: SMALL_CACHES,
+            dot: false,
+            halves: false,
+        };
         assert_eq!(avx2.tile_rows(2), 6);
         assert_eq!(avx2.tile_rows(4), 2);
         // A panel of two wide registers is two tiles of two narrower ones.

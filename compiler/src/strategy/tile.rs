@@ -45,6 +45,9 @@ impl TileType {
             DType::F32 if lhs == sum && (rhs == sum || is_narrow(rhs)) => {
                 Some(TileType { lhs, rhs, sum, fours: false })
             }
+            DType::F16 if lhs == sum && rhs == sum => {
+                Some(TileType { lhs, rhs, sum, fours: false })
+            }
             DType::I32 if is_byte(lhs) && is_byte(rhs) => {
                 let fours = (lhs, rhs) == (DType::U8, DType::I8) && packing.vector_bits > 0;
                 Some(TileType { lhs, rhs, sum, fours })

@@ -76,6 +76,8 @@ pub(crate) struct Work {
     pub(super) columns: i64,
     /// Terms of each sum.
     pub(super) depth: i64,
+    /// What the sums are of.
+    pub(super) sum: DType,
     /// What one element of `rows` reads of the left operand.
     pub(super) window: Window,
     /// Whether one row of the result does not follow the other in memory.
@@ -151,7 +153,7 @@ impl Tiling {
     ) -> Vec<Tiling> {
         let mut all = Vec::new();
         for vectors in widths {
-            let cuts = Cuts::of(machine, work, vectors * packing.lanes(DType::F32));
+            let cuts = Cuts::of(machine, work, vectors * packing.sums(work.sum));
             let orders = [Order::Panels { blocks: 1 }, work.blocked_order(machine), Order::Rows];
             all.extend(orders.map(|order| cuts.tiling(work, order, vectors)));
         }
@@ -215,6 +217,7 @@ impl Work {
             rows: [1, m],
             columns: n,
             depth,
+            sum: DType::F32,
             window: Window { strides: [1, 1], extents: [1, 1], pixel: row_bytes },
             scattered: true,
             stride: Some(row_bytes),
@@ -238,7 +241,7 @@ impl Work {
 
     /// How many registers of a machine the rows of a panel may have.
     fn widths(&self, machine: Machine) -> RangeInclusive<i64> {
-        let lanes = machine.lanes(DType::F32);
+        let lanes = machine.sums(self.sum);
         let needed = (self.columns + lanes - 1) / lanes;
         let (least, most) = match self.rows[0] * self.rows[1] {
             1 if machine.registers < 32 => (6, 6),
@@ -276,9 +279,9 @@ struct Cuts {
 impl Cuts {
     /// Of panels of so many columns.
     fn of(machine: Machine, work: &Work, panel: i64) -> Cuts {
-        let lanes = machine.lanes(DType::F32);
+        let lanes = machine.sums(work.sum);
         let pixels = work.rows[0] * work.rows[1];
-        let vectors = machine.tile_columns(panel, pixels, DType::F32) / lanes;
+        let vectors = machine.tile_columns(panel, pixels, work.sum) / lanes;
         let most = machine.tile_rows(vectors);
         let needed = (work.columns + lanes - 1) / lanes;
         let tiles = tile_runs(work.rows, most)

@@ -8,6 +8,7 @@ use crate::ops::elementwise::{CAST, CastAttrs};
 use crate::ops::nn::{CONV1D, CONV2D, CONV3D, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
+use crate::tir::transform::FLOAT16_ARITHMETIC;
 use crate::transform::InferType;
 use crate::transform::calls::stays_narrow;
 
@@ -24,6 +25,9 @@ const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 /// weights of products, and of convolutions without groups, stay in 16 bits, and are widened in
 /// registers, where that is an instruction; other constants are converted here, and take twice the
 /// room.
+///
+/// With [`FLOAT16_ARITHMETIC`], convolutions along two axes and products of `float16` by constant
+/// weights stay as they are.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn promote_low_precision(
     function: Function,
@@ -43,6 +47,9 @@ pub fn promote_low_precision(
         };
         let Some(narrow) = old.ty(id).as_tensor().map(|ty| ty.dtype) else { continue };
         if !matches!(narrow, DType::F16 | DType::BF16) || !HEAVY.iter().any(|def| op.is(def)) {
+            continue;
+        }
+        if cx.get(&FLOAT16_ARITHMETIC) && narrow == DType::F16 && is_by_constant(&old, *op, args) {
             continue;
         }
         let scope = old.data_of(id).scope.as_u32();
@@ -77,6 +84,13 @@ pub fn promote_low_precision(
         cx.count("promoted calls", 1);
     }
     Ok(rewriter.finish()?)
+}
+
+/// Whether a call is a convolution along two axes, or a product, by constant weights.
+fn is_by_constant(function: &Function, op: Op, args: &[Option<ExprId>]) -> bool {
+    let weight = args.get(1).copied().flatten();
+    let is_constant = weight.is_some_and(|id| function.expr(id).as_constant().is_some());
+    is_constant && [&CONV2D, &DENSE, &MATMUL].iter().any(|def| op.is(def))
 }
 
 /// The operator that reads its weights as they are stored, if these are a constant for which that pays.

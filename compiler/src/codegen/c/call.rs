@@ -1,9 +1,9 @@
 //! Calls of intrinsics.
 
 use super::expr::Value;
-use super::helpers;
 use super::kernel::{Emitter, Result};
 use super::text::Piece;
+use super::{halves, helpers};
 use crate::ir::DType;
 use crate::tir::Intrinsic;
 
@@ -72,7 +72,7 @@ impl Emitter<'_> {
             return Err(format!("{} must be lowered first", intrinsic.name()));
         };
         let (from, to) = (value.ty, value.ty.with_dtype(to));
-        let function = helpers::convert_fp16(&mut self.preamble, intrinsic, from, to, self.target);
+        let function = halves::convert_fp16(&mut self.preamble, intrinsic, from, to, self.target);
         Ok(Value::new(Piece::primary(format!("{function}({})", value.piece.text)), to))
     }
 

@@ -4,7 +4,7 @@ use super::super::kernel::{repeated, turns_quarters};
 use super::convert::convert;
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
-use super::{bytes, helpers};
+use super::{bytes, halves, helpers};
 use crate::ir::DType;
 use crate::tir::{BinaryOp, CompareOp, PrimExpr, PrimType, UnaryOp, VarId};
 
@@ -59,7 +59,10 @@ pub(super) fn is_zero(expr: &PrimExpr) -> bool {
 /// types narrower than `int`, in which C computes.
 fn splatted(expr: &PrimExpr) -> Option<&PrimExpr> {
     match expr {
-        PrimExpr::Broadcast { value, .. } if value.ty().dtype.bits() >= 32 => Some(value),
+        PrimExpr::Broadcast { value, .. } => {
+            let dtype = value.dtype();
+            (dtype.bits() >= 32 || dtype.is_float()).then_some(value)
+        }
         _ => None,
     }
 }
@@ -335,7 +338,10 @@ impl Emitter<'_> {
     }
 
     fn compare(&mut self, op: CompareOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
-        let (mut left, mut right) = self.infix_operands(lhs, rhs)?;
+        let (mut left, mut right) = match lhs.dtype() {
+            DType::F16 => self.pair(lhs, rhs)?,
+            _ => self.infix_operands(lhs, rhs)?,
+        };
         plain(lhs, rhs, &mut left);
         plain(rhs, lhs, &mut right);
         self.compare_of(op, left, right)
@@ -441,10 +447,14 @@ impl Emitter<'_> {
             let text = format!("{left} {} {right}", op.symbol());
             return Ok(Value::new(Piece::new(text, Prec::Compare), PrimType::BOOL));
         }
+        let mask = self.value_type(ty.with_dtype(mask_dtype(bits)), 0)?;
+        if let Some(helper) = halves::compare(&mut self.preamble, op, ty, self.target) {
+            let text = format!("{helper}({left}, {right})");
+            return Ok(Value::mask(Piece::primary(text), ty.lanes, bits));
+        }
         // True is -1 in a mask, and so less than false.
         let (left, right) = if ty.dtype == DType::Bool { (right, left) } else { (left, right) };
         let text = format!("{left} {} {right}", op.symbol());
-        let mask = self.value_type(ty.with_dtype(mask_dtype(bits)), 0)?;
         Ok(Value::mask(Piece::new(format!("({mask})({text})"), Prec::Unary), ty.lanes, bits))
     }
 

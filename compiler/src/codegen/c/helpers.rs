@@ -3,11 +3,12 @@
 //! Each function here notes the helper in the preamble and returns its name.
 
 use super::convert::convert;
+use super::halves;
 use super::preamble::Preamble;
 use super::text::{float_constant, int_constant, mask_dtype};
 use crate::ir::DType;
 use crate::target::Target;
-use crate::tir::{BinaryOp, Intrinsic, PrimType};
+use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimType};
 
 /// Suffix of helper names: `f32`, `f32x16`.
 pub(super) fn suffix(ty: PrimType) -> String {
@@ -61,14 +62,20 @@ fn x86_vector(ty: PrimType, target: &Target) -> Option<u64> {
 
 /// How assembly of AArch64 calls the lanes of floats in a register, in which gcc does not keep them
 /// where a loop goes over lanes; `None` if they fill none.
-fn aarch64_arrangement(ty: PrimType, target: &Target) -> Option<String> {
+pub(super) fn aarch64_arrangement(ty: PrimType, target: &Target) -> Option<String> {
     let is_register = target.arch == "aarch64" && !ty.is_scalar() && matches!(ty.bits(), 64 | 128);
-    let kind = match ty.dtype {
+    let kind = aarch64_kind(ty.dtype)?;
+    is_register.then(|| format!("{}{kind}", ty.lanes))
+}
+
+/// The letter for lanes of floats there.
+fn aarch64_kind(dtype: DType) -> Option<char> {
+    Some(match dtype {
+        DType::F16 => 'h',
         DType::F32 => 's',
         DType::F64 => 'd',
         _ => return None,
-    };
-    is_register.then(|| format!("{}{kind}", ty.lanes))
+    })
 }
 
 /// Whether the target is an x86.
@@ -111,8 +118,13 @@ pub(super) fn min_max(
             };
         }
         let mask = preamble.type_name(ty.with_dtype(mask_dtype(ty.dtype.bits())));
+        let than = if op == BinaryOp::Min { CompareOp::Lt } else { CompareOp::Gt };
+        let is_chosen = match halves::compare(preamble, than, ty, target) {
+            Some(helper) => format!("{helper}(a, b)"),
+            None => format!("({mask})(a {sign} b)"),
+        };
         format!(
-            "{head}    const {mask} m = ({mask})(a {sign} b);\n    \
+            "{head}    const {mask} m = {is_chosen};\n    \
              return ({c})((m & ({mask})a) | (~m & ({mask})b));\n}}\n"
         )
     })
@@ -142,7 +154,11 @@ pub(super) fn splat(preamble: &mut Preamble, ty: PrimType) -> String {
 
 /// `a * b + c`, rounded once; the target has fused multiply-add.
 pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> String {
-    let builtin = if ty.dtype == DType::F64 { "__builtin_fma" } else { "__builtin_fmaf" };
+    let builtin = match ty.dtype {
+        DType::F16 => "__builtin_fmaf16",
+        DType::F64 => "__builtin_fma",
+        _ => "__builtin_fmaf",
+    };
     if ty.is_scalar() {
         return builtin.to_owned();
     }
@@ -181,16 +197,18 @@ pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Str
 /// where the instruction takes it from any lane of another one.
 pub(super) fn fma_scalar(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Option<String> {
     let all = aarch64_arrangement(ty, target)?;
+    let kind = aarch64_kind(ty.dtype)?;
+    // Lanes of 16 bits are taken from the first half of the registers.
+    let register = if kind == 'h' { 'x' } else { 'w' };
     let whole = fma(preamble, ty, target);
     let helper = preamble.helper(format!("fma_scalar_{}", suffix(ty)), true, |preamble, name| {
         let (c, element) = (preamble.type_name(ty), preamble.type_name(ty.with_lanes(1)));
-        let kind = if ty.dtype == DType::F64 { 'd' } else { 's' };
         let lanes = vec!["a"; ty.lanes as usize].join(", ");
         format!(
             "NIELLO_INLINE {c} {name}({element} a, {c} b, {c} c) {{\n\
              #ifdef NIELLO_ELEMENTWISE_FMA\n    return {whole}(({c}){{{lanes}}}, b, c);\n#else\n    \
              __asm__(\"fmla %0.{all}, %1.{all}, %2.{kind}[0]\" \
-             : \"+w\"(c) : \"w\"(b), \"w\"(a));\n    return c;\n#endif\n}}\n"
+             : \"+w\"(c) : \"w\"(b), \"{register}\"(a));\n    return c;\n#endif\n}}\n"
         )
     });
     Some(helper)
@@ -206,7 +224,11 @@ pub(super) fn neg(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Opt
     let helper = preamble.helper(format!("neg_{}", suffix(ty)), !ty.is_scalar(), |preamble, name| {
         let c = preamble.type_name(ty);
         let bits = preamble.type_name(ty.with_dtype(mask_dtype(ty.dtype.bits())));
-        let sign = if ty.dtype == DType::F64 { "1ll << 63" } else { "1 << 31" };
+        let sign = match ty.dtype {
+            DType::F16 => "1 << 15",
+            DType::F64 => "1ll << 63",
+            _ => "1 << 31",
+        };
         let body = match ty.is_scalar() {
             true => format!(
                 "    union {{ {c} value; {bits} bits; }} x = {{value}};\n    x.bits ^= {sign};\n    return x.value;\n"
@@ -236,91 +258,6 @@ pub(super) fn ldexp(preamble: &mut Preamble, ty: PrimType) -> String {
             ),
         };
         format!("{head}{body}    return r;\n}}\n")
-    })
-}
-
-/// Between the bits of `float16` and values of `float32`; the target has instructions for it, for
-/// whole registers of `float32`.
-pub(super) fn convert_fp16(
-    preamble: &mut Preamble,
-    intrinsic: Intrinsic,
-    from: PrimType,
-    to: PrimType,
-    target: &Target,
-) -> String {
-    let is_widening = intrinsic == Intrinsic::FromFp16;
-    let name = format!("{}_{}", intrinsic.name(), from.lanes);
-    let is_arm = target.arch == "aarch64";
-    let widest = match is_arm {
-        true => 4,
-        false if target.has_feature("avx512f") => 16,
-        false => 8,
-    };
-    let parts =
-        [16, 8, 4].into_iter().find(|part| *part <= widest && from.lanes.is_multiple_of(*part));
-    let Some(part) = parts.filter(|part| *part < from.lanes) else {
-        return preamble.helper(name, !from.is_scalar(), |preamble, name| {
-            let (source, result) = (preamble.type_name(from), preamble.type_name(to));
-            let head = format!("NIELLO_INLINE {result} {name}({source} x) {{\n    {result} r;\n");
-            // clang has no registers for vectors of 64 bits.
-            let pair = "long long __attribute__((vector_size(16)))";
-            let body = match (from.lanes, is_widening) {
-                (4, _) if is_arm => {
-                    let instruction =
-                        if is_widening { "fcvtl %0.4s, %1.4h" } else { "fcvtn %0.4h, %1.4s" };
-                    format!("    __asm__(\"{instruction}\" : \"=w\"(r) : \"w\"(x));\n")
-                }
-                (1, true) if is_arm => "    __asm__(\"fmov %s0, %w1\\n\\tfcvt %s0, %h0\" : \"=w\"(r) : \
-                                        \"r\"((unsigned)x));\n"
-                    .to_owned(),
-                (1, false) if is_arm => "    unsigned bits;\n    __asm__(\"fcvt %h1, %s1\\n\\tfmov %w0, \
-                                         %s1\" : \"=r\"(bits), \"+w\"(x));\n    r = bits;\n"
-                    .to_owned(),
-                (4, true) => format!(
-                    "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(r) : \"v\"(({pair}){{(long long)x}}));\n"
-                ),
-                (4, false) => format!(
-                    "    {pair} bits;\n    __asm__(\"vcvtps2ph $0, %1, %0\" : \"=v\"(bits) : \
-                     \"v\"(x));\n    r = ({result})bits[0];\n"
-                ),
-                (8 | 16, true) => {
-                    "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(r) : \"v\"(x));\n".to_owned()
-                }
-                (8 | 16, false) => {
-                    "    __asm__(\"vcvtps2ph $0, %1, %0\" : \"=v\"(r) : \"v\"(x));\n".to_owned()
-                }
-                (1, true) => "    __asm__(\"vmovd %1, %0\\n\\tvcvtph2ps %0, %0\" : \"=x\"(r) : \
-                              \"r\"((unsigned)x));\n"
-                    .to_owned(),
-                (1, false) => {
-                    "    unsigned bits;\n    __asm__(\"vcvtps2ph $0, %1, %1\\n\\tvmovd %1, \
-                               %0\" : \"=r\"(bits), \"+x\"(x));\n    r = bits;\n"
-                        .to_owned()
-                }
-                _ => {
-                    let one = |ty: PrimType| ty.with_lanes(1);
-                    let scalar = convert_fp16(preamble, intrinsic, one(from), one(to), target);
-                    let lanes = from.lanes;
-                    format!(
-                        "    for (int i = 0; i < {lanes}; i++)\n        r[i] = {scalar}(x[i]);\n"
-                    )
-                }
-            };
-            format!("{head}{body}    return r;\n}}\n")
-        });
-    };
-    preamble.helper(name, true, |preamble, name| {
-        let [source, source_part] = [from, from.with_lanes(part)].map(|ty| preamble.type_name(ty));
-        let [result, result_part] = [to, to.with_lanes(part)].map(|ty| preamble.type_name(ty));
-        let (count, parts) = (from.lanes / part, [from, to].map(|ty| ty.with_lanes(part)));
-        let convert = convert_fp16(preamble, intrinsic, parts[0], parts[1], target);
-        format!(
-            "NIELLO_INLINE {result} {name}({source} x) {{\n    \
-             union {{ {source} whole; {source_part} part[{count}]; }} from = {{x}};\n    \
-             union {{ {result} whole; {result_part} part[{count}]; }} to;\n    \
-             for (int i = 0; i < {count}; i++)\n        \
-             to.part[i] = {convert}(from.part[i]);\n    return to.whole;\n}}\n"
-        )
     })
 }
 

@@ -11,9 +11,11 @@ use crate::codegen::CodegenError;
 use crate::codegen::kernel::{
     Locals, RegisterParts, first_position, has_weak_functions, is_distinct,
 };
+use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::{
-    BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
+    Buffer, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
+    VarId,
 };
 
 /// The C text of one kernel and what a caller must know about it.
@@ -114,9 +116,7 @@ impl<'a> Emitter<'a> {
     fn kernel(&mut self) -> Result<()> {
         for (position, param) in self.func.params.iter().enumerate() {
             let buffer = &self.func.buffers[param.buffer];
-            let element = memory_type(buffer.dtype).ok_or_else(|| {
-                format!("buffer `{}`: the C backend has no {}", buffer.name, buffer.dtype)
-            })?;
+            let element = self.element_type(buffer)?;
             let constness = if param.kind == ParamKind::Output { "" } else { "const " };
             let restrict = if is_distinct(self.func, position) { "restrict " } else { "" };
             let binding = Binding {
@@ -190,9 +190,22 @@ impl<'a> Emitter<'a> {
         Ok(self.preamble.type_name(ty))
     }
 
+    /// Whether C has a data type on the target.
+    fn has(&self, dtype: DType) -> bool {
+        let is_known = super::text::scalar_type(dtype).is_some();
+        is_known && (dtype != DType::F16 || self.target.has_fp16_arithmetic())
+    }
+
+    /// The type of the elements of a buffer in memory.
+    pub(super) fn element_type(&self, buffer: &Buffer) -> Result<&'static str> {
+        let (name, dtype) = (&buffer.name, buffer.dtype);
+        let known = memory_type(dtype).filter(|_| self.has(dtype));
+        known.ok_or_else(|| format!("buffer `{name}`: the C backend has no {dtype}"))
+    }
+
     /// Whether C can hold a value: a known data type, and a vector no wider than a register.
     pub(super) fn check_type(&self, ty: PrimType) -> Result<()> {
-        if super::text::scalar_type(ty.dtype).is_none() {
+        if !self.has(ty.dtype) {
             return Err(format!("the C backend has no {}", ty.dtype));
         }
         if ty.is_scalar() {

@@ -60,15 +60,19 @@ const X86_64: Kind = Kind {
 const AARCH64: Kind = Kind {
     guard: "defined(__aarch64__) && defined(__GNUC__) && (defined(__linux__) || defined(__APPLE__))",
     before: "    {
-        unsigned dotprod = 0, i8mm = 0, level_ok = 1;
+        unsigned fp16 = 0, dotprod = 0, i8mm = 0, level_ok = 1;
 #if defined(__linux__)
         extern unsigned long niello_getauxval(unsigned long) __asm__(\"getauxval\");
+        fp16 = niello_getauxval(16) >> 10 & 1;
         dotprod = niello_getauxval(16) >> 20 & 1;
         i8mm = niello_getauxval(26) >> 13 & 1;
 #else
         extern int niello_sysctl(const char *, void *, unsigned long *, void *, unsigned long)
             __asm__(\"_sysctlbyname\");
         unsigned long bytes = sizeof(unsigned);
+        if (niello_sysctl(\"hw.optional.arm.FEAT_FP16\", &fp16, &bytes, 0, 0))
+            fp16 = 0;
+        bytes = sizeof(unsigned);
         if (niello_sysctl(\"hw.optional.arm.FEAT_DotProd\", &dotprod, &bytes, 0, 0))
             dotprod = 0;
         bytes = sizeof(unsigned);
@@ -77,6 +81,12 @@ const AARCH64: Kind = Kind {
 #endif
 ",
     levels: &[
+        (
+            CpuLevel::Aarch64Fp16,
+            "        /* FEAT_FP16. */
+        level_ok = level_ok && fp16;
+",
+        ),
         (
             CpuLevel::Aarch64Dotprod,
             "        /* FEAT_DotProd. */

@@ -19,6 +19,7 @@ mod call;
 mod convert;
 mod expr;
 mod folder;
+mod halves;
 mod helpers;
 mod kernel;
 mod level;

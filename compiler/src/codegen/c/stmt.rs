@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use super::expr::is_zero;
 use super::kernel::{Binding, Emitter, Registers, Result};
 use super::preamble::denormals_around;
-use super::text::{Piece, Prec, comment_text, memory_type, signature};
+use super::text::{Piece, Prec, comment_text, signature};
 use crate::codegen::kernel::{
     NOT_VECTORIZED, Place, first_position, local_bytes, local_elements, unlowered, uses,
 };
@@ -279,8 +279,7 @@ impl Emitter<'_> {
                 Ok(())
             }
             BufferScope::Local => {
-                let element = memory_type(buffer.dtype)
-                    .ok_or_else(|| format!("the C backend has no {}", buffer.dtype))?;
+                let element = self.element_type(buffer)?;
                 let len = local_elements(buffer)?;
                 let bytes = local_bytes(buffer)?;
                 let name = self.names.unique(&buffer.name);

@@ -74,8 +74,8 @@ pub(super) fn scalar_type(dtype: DType) -> Option<&'static str> {
         DType::U64 => "u64",
         DType::F32 => "float",
         DType::F64 => "double",
-        DType::F16
-        | DType::BF16
+        DType::F16 => "_Float16",
+        DType::BF16
         | DType::I4
         | DType::U4
         | DType::I2
@@ -128,6 +128,10 @@ pub(super) fn int_constant(value: i64, dtype: DType) -> Piece {
 
 /// A constant of `float` or `double`: the shortest decimal that reads back exactly.
 pub(super) fn float_constant(value: f64, dtype: DType) -> Piece {
+    if dtype == DType::F16 {
+        let single = float_constant(value, DType::F32);
+        return Piece::new(format!("(_Float16){}", single.tight()), Prec::Unary);
+    }
     let suffix = if dtype == DType::F32 { "f" } else { "" };
     let text = if value.is_nan() {
         format!("__builtin_nan{suffix}(\"\")")

@@ -176,6 +176,7 @@ impl<'a, 'ctx> Unit<'a, 'ctx> {
             DType::I64 | DType::U64 => context.i64_type().into(),
             DType::F32 => context.f32_type().into(),
             DType::F64 => context.f64_type().into(),
+            DType::F16 if self.target.has_fp16_arithmetic() => context.f16_type().into(),
             DType::F16
             | DType::BF16
             | DType::I4

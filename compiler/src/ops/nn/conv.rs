@@ -312,9 +312,10 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     // Rules have the padding in the layout of the image.
     let is_depthwise = groups > 1 && over[0] == 1 && shape[1] == groups;
     let is_windows = is_depthwise && window.axes.len() != 2;
+    let is_float = matches!(dtype, DType::F32 | DType::F16);
     let has_rule = match is_windows {
         true => dtype == DType::F32,
-        false => window.axes.len() == 2 && (dtype == DType::F32 || attrs.out_dtype.is_some()),
+        false => window.axes.len() == 2 && (is_float || attrs.out_dtype.is_some()),
     };
     let (data, is_padded) = match attrs.padding.iter().any(|&padding| padding != 0) {
         true if !has_rule => (with_border(cx.dag, data, &mut window, pad_value), false),

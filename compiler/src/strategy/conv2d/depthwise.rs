@@ -2,7 +2,7 @@
 
 use super::taps::Taps;
 use super::{Conv, around};
-use crate::ir::{BufferSpec, DType};
+use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
 use crate::strategy::tile::{ColumnRun, Columns, Rows, Tile, steps};
 use crate::strategy::tiling::{Run, tile_runs};
@@ -18,7 +18,7 @@ const MIN_PREFETCHED_BYTES: i64 = 32 << 10;
 
 impl Emitter {
     pub(super) fn depthwise(&mut self, mut conv: Conv) -> Stmt {
-        let lanes = self.machine.lanes(DType::F32);
+        let lanes = self.machine.sums(conv.ty.sum);
         conv.ty.fours = false;
         let image = self.image(&mut conv, Some(CHANNEL_BLOCK));
         let shape = self.func.buffers[conv.weight].shape().to_vec();

@@ -1,7 +1,7 @@
 //! How matrix products are cut into tiles.
 
 use super::{MatMul, Matrices, RowCount};
-use crate::ir::{BufferSpec, DType};
+use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::machine::{MAX_TILE_ROWS, Machine};
@@ -69,6 +69,7 @@ impl Emitter {
     /// How a product is cut where `rows` rows are computed at a time, `times` times in all.
     pub(in crate::strategy) fn cut_product(&mut self, p: &MatMul, rows: i64, times: i64) -> Cut {
         let mut work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
+        work.sum = p.ty.sum;
         if p.transpose_a {
             work.stride = None;
         }
@@ -91,9 +92,9 @@ impl Emitter {
         let cycles = tiling.cycles.saturating_mul(times.unsigned_abs());
         let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
         self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
-        let panel = tiling.vectors * packing.lanes(DType::F32);
-        let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.tile_columns(panel, rows, DType::F32);
+        let panel = tiling.vectors * packing.sums(p.ty.sum);
+        let lanes = self.machine.sums(p.ty.sum);
+        let width = self.machine.tile_columns(panel, rows, p.ty.sum);
         let panels = if p.rhs.in_panels {
             let shape = self.func.buffers[p.rhs.buffer].shape().to_vec();
             let first = p.rhs.batch.len();
@@ -138,7 +139,7 @@ impl Emitter {
     /// How few rows are cut where panels are as wide as is good for more: tiles go over several,
     /// unless the matrix comes from memory, where one panel behind the other is faster.
     pub(super) fn cut_few(&self, p: &MatMul, cut: &Cut, rows: i64) -> Cut {
-        let lanes = self.machine.lanes(DType::F32);
+        let lanes = self.machine.sums(p.ty.sum);
         let bytes = p.k.saturating_mul(p.n).saturating_mul(i64::from(p.ty.rhs.bits() / 8));
         let bytes = bytes / p.rhs.share();
         let wide = match bytes < MIN_FETCHED_WEIGHTS {
@@ -150,7 +151,7 @@ impl Emitter {
         } else if wide >= cut.panel {
             ColumnRun::cover(p.n, &[wide / cut.panel * cut.panel], lanes)
         } else {
-            let width = self.machine.tile_columns(cut.panel, rows, DType::F32);
+            let width = self.machine.tile_columns(cut.panel, rows, p.ty.sum);
             ColumnRun::cover(p.n, &steps(&[cut.panel, width]), lanes)
         };
         let is_stored = p.rhs.copied_from.is_none() && p.rhs.in_panels;

@@ -2,10 +2,20 @@
 
 use super::*;
 
-const AVX512: Machine =
-    Machine { vector_bits: 512, registers: 32, caches: [48 << 10, 2 << 20], dot: false };
-const AVX2: Machine =
-    Machine { vector_bits: 256, registers: 16, caches: [32 << 10, 512 << 10], dot: false };
+const AVX512: Machine = Machine {
+    vector_bits: 512,
+    registers: 32,
+    caches: [48 << 10, 2 << 20],
+    dot: false,
+    halves: false,
+};
+const AVX2: Machine = Machine {
+    vector_bits: 256,
+    registers: 16,
+    caches: [32 << 10, 512 << 10],
+    dot: false,
+    halves: false,
+};
 
 fn matrix(m: i64, k: i64, n: i64) -> Work {
     Work::product(m, n, k, k * 4)
@@ -18,6 +28,7 @@ fn conv(extent: i64, channels: i64, filters: i64, kernel: i64, stride: i64) -> W
         rows: [out, out],
         columns: filters,
         depth: channels * kernel * kernel,
+        sum: DType::F32,
         window: Window { strides: [stride; 2], extents: [kernel; 2], pixel: channels.max(16) * 4 },
         scattered: false,
         stride: None,

@@ -86,6 +86,8 @@ pub use unroll_loop::{
     PRAGMA_AUTO_UNROLL_MAX_STEP, PRAGMA_UNROLL_EXPLICIT, UNROLL_LOOP, UnrollLoop, UnrollLoopConfig,
     unroll_loop,
 };
-pub use unsupported_dtype_legalize::{UnsupportedDtypeLegalize, unsupported_dtype_legalize};
+pub use unsupported_dtype_legalize::{
+    FLOAT16_ARITHMETIC, UnsupportedDtypeLegalize, unsupported_dtype_legalize,
+};
 pub use vectorize_loop::{DISABLE_VECTORIZE, VectorizeLoop, vectorize_loop};
 pub use verify_memory::{VerifyMemory, verify_memory};

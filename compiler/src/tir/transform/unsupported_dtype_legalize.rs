@@ -11,6 +11,7 @@
 
 mod compute;
 pub(super) mod convert;
+mod halves;
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
@@ -18,9 +19,15 @@ use crate::tir::transform::FlattenBuffer;
 use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 pub(super) use compute::compute_legalize;
 
+crate::register_pass_config_option! {
+    /// Whether sums of products of `float16` are computed in it where the target has such arithmetic.
+    pub FLOAT16_ARITHMETIC: bool = "tir.float16_arithmetic", default = false;
+}
+
 /// Computes floats of 16 bits and fewer in `float32`, and integers narrower than a byte in bytes.
 ///
-/// The function is flattened.
+/// The function is flattened. With [`FLOAT16_ARITHMETIC`], functions with sums of products of
+/// `float16` keep it if the target has arithmetic for it.
 ///
 /// # Errors
 ///
@@ -29,8 +36,13 @@ pub(super) use compute::compute_legalize;
 pub fn unsupported_dtype_legalize(
     func: PrimFunc,
     _module: &IRModule,
-    _cx: &PassContext,
+    cx: &PassContext,
 ) -> Result<PrimFunc> {
+    let keeps = cx.get(&FLOAT16_ARITHMETIC) && cx.target().has_fp16_arithmetic();
+    if keeps && halves::are_summed(&func) {
+        let func = legalize(func, |dtype| dtype != DType::F16 && is_unsupported(dtype))?;
+        return Ok(halves::widen_others(func));
+    }
     legalize(func, is_unsupported)
 }
 
