@@ -241,6 +241,7 @@ impl Config {
     }
 
     /// Whether passes and functions may change how results are rounded; unless given, they may.
+    /// [`Numerics::Float16`] computes models of `float16` in that type where processors can.
     pub fn numerics(mut self, numerics: Numerics) -> Self {
         self.options.numerics = numerics;
         self
@@ -316,9 +317,10 @@ impl Config {
     }
 
     /// The CPU levels, beside what Cargo's target or [`target_cpu`](Self::target_cpu) has, that get
-    /// code of their own: `x86-64-v3` and `x86-64-v4` unless given, and for models with tensors
-    /// of 8-bit integers `x86-64-v4-vnni`, or `aarch64-dotprod` and `aarch64-i8mm`. With `baseline` alone there is one version, which makes
-    /// builds faster and binaries smaller.
+    /// code of their own: `x86-64-v3` and `x86-64-v4` unless given, for models with tensors of 8-bit
+    /// integers `x86-64-v4-vnni`, or `aarch64-dotprod` and `aarch64-i8mm`, and for those of `float16`
+    /// with [`Numerics::Float16`] `aarch64-fp16`. With `baseline` alone there is one version, which
+    /// makes builds faster and binaries smaller.
     pub fn cpu_levels(mut self, levels: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.cpu_levels = Some(levels.into_iter().map(Into::into).collect());
         self

@@ -640,7 +640,9 @@ mod tests {
         let arm = Target::from_triple("aarch64-unknown-linux-gnu").unwrap();
         assert_eq!(arm.with_level(CpuLevel::X86_64V3), None);
         assert_eq!(arm.cpu_level(), CpuLevel::Baseline);
-        assert_eq!(arm.wider_levels(), [CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm]);
+        assert_eq!(arm.wider_levels(), CpuLevel::ALL[4..]);
+        let fp16 = arm.clone().with_level(CpuLevel::Aarch64Fp16).unwrap();
+        assert!(fp16.has_fp16_arithmetic() && !arm.has_fp16_arithmetic());
         let mac = Target::from_triple("aarch64-apple-darwin").unwrap();
         assert_eq!(mac.cpu_level(), CpuLevel::Aarch64Dotprod);
         assert_eq!(mac.wider_levels(), [CpuLevel::Aarch64I8mm]);

@@ -490,6 +490,7 @@ fn models_of_bytes_have_a_level_of_their_own() {
         options.target = Target::from_triple(triple).unwrap();
         options.set_target_cpu(crate::options::PORTABLE).unwrap();
         options.without_objects = true;
+        options.numerics = Numerics::Float16;
         let model = Model::from_module("bytes", crate::graph::parse_module(&text).unwrap());
         run(&model, &options).unwrap().model.levels
     };
@@ -497,6 +498,8 @@ fn models_of_bytes_have_a_level_of_their_own() {
     assert_eq!(of("x86_64-unknown-linux-gnu", "float32"), CpuLevel::ALL[..3]);
     let [dotprod, i8mm] = [CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm];
     assert_eq!(of("aarch64-unknown-linux-gnu", "int8"), [CpuLevel::Baseline, dotprod, i8mm]);
+    let fp16 = CpuLevel::Aarch64Fp16;
+    assert_eq!(of("aarch64-unknown-linux-gnu", "float16"), [CpuLevel::Baseline, fp16]);
     assert_eq!(of("aarch64-unknown-linux-gnu", "float32"), [CpuLevel::Baseline]);
 }
 

@@ -6,6 +6,7 @@ mod bytes;
 mod copies;
 mod every_op;
 mod families;
+mod halves;
 mod in_place;
 mod products;
 mod rows;

@@ -15,6 +15,9 @@ use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
 /// Bytes that are multiplied with as many others and added to one sum by an instruction.
 pub(super) const FOUR: i64 = 4;
 
+/// Registers that values of rows need where sums are of `float16`.
+const HALVES_IN_ROWS: i64 = 4;
+
 /// The data types of a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TileType {
@@ -74,6 +77,11 @@ impl TileType {
     /// Rows of a tile whose rows take `vectors` registers each.
     pub(super) fn rows(self, machine: Machine, vectors: i64) -> i64 {
         let rows = machine.tile_rows(vectors);
+        if self.sum == DType::F16 && machine.halves {
+            // Instructions take a row's value from half of the registers alone.
+            let free = i64::from(machine.registers) - vectors - HALVES_IN_ROWS;
+            return rows.min((free / vectors.max(1)).max(1));
+        }
         if !self.fours {
             return rows;
         }

@@ -203,6 +203,11 @@ pub fn mul_add(dtype: DType, a: u64, b: u64, c: u64) -> Option<u64> {
             let [a, b, c] = [a, b, c].map(|bits| f32::from_bits(bits as u32));
             u64::from(a.mul_add(b, c).to_bits())
         }
+        // Of 11 digits each, so that the sum of 53 is as far from the middle of two of them.
+        DType::F16 => {
+            let [a, b, c] = [a, b, c].map(|bits| float_value(bits, dtype));
+            float_bits(a? * b? + c?, dtype)?
+        }
         _ => return None,
     })
 }

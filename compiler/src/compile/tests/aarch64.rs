@@ -38,6 +38,7 @@ fn loops(model: &Model, cpu: &str) -> Vec<Vec<String>> {
     let options = CompileOptions {
         target: target.with_cpu(cpu).unwrap(),
         backend: Backend::Llvm,
+        numerics: Numerics::Float16,
         ..options()
     };
     let made = run(model, &options).unwrap();
@@ -104,6 +105,20 @@ fn sums_of_bytes_are_dot_products_where_there_are_some() {
     is_without_spills(&hot(&product, "aarch64-dotprod", "udot", 20, 3.0));
     // LLVM keeps some of the words that weights become in memory; gcc does not.
     hot(&product, "generic", "sadalp", 20, 5.5);
+}
+
+#[test]
+fn sums_of_halves_are_fused_multiply_adds_of_twice_as_many_lanes() {
+    let (x, w) = (constant(DType::F16, &[96, 256]), constant(DType::F16, &[256, 128]));
+    let product = one("MatMul", x, w, DType::F16, &[96, 128]);
+    let (x, w) = (constant(DType::F16, &[1, 32, 9, 9]), constant(DType::F16, &[64, 32, 3, 3]));
+    let conv = one("Conv", x, w, DType::F16, &[1, 64, 9, 9]);
+    for (model, least) in [(&product, 20), (&conv, 18)] {
+        let hot = hot(model, "aarch64-fp16", "fmla", least, MOST_A_MULTIPLICATION);
+        is_without_spills(&hot);
+        let sums = hot.iter().filter(|line| line.starts_with("fmla"));
+        assert!(sums.clone().all(|line| line.contains(".8h")), "{}", hot.join("\n"));
+    }
 }
 
 #[test]
