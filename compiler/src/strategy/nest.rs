@@ -417,8 +417,11 @@ impl LaneCheck<'_> {
             return plain && whole && !self.overrun && contiguous(&data.spec, axis, &0.into(), 1);
         }
         let first = indices[axis].clone().substitute(&[(self.lane, PrimExpr::index(0))].into());
-        if self.overrun && !(self.pad(buffer, axis) && self.is_inside(buffer, axis, &first)) {
-            return false;
+        if self.overrun && !self.has_all(buffer, axis, &first) {
+            let is_padded = self.pad(buffer, axis);
+            if !is_padded || !self.is_inside(buffer, axis, &first) {
+                return false;
+            }
         }
         contiguous(&self.spec(buffer), axis, &first, self.lanes)
     }
@@ -430,6 +433,15 @@ impl LaneCheck<'_> {
             Some(&(along, block)) => Cow::Owned(padded(data.shape(), along, block)),
             None => Cow::Borrowed(&data.spec),
         }
+    }
+
+    /// Whether lanes from an index on are elements of a dense buffer.
+    fn has_all(&self, buffer: BufferId, axis: usize, first: &PrimExpr) -> bool {
+        let spec = &self.func.buffers[buffer].spec;
+        let first = Affine::of(first).range(&self.bounds);
+        let is_within =
+            |first: Range| first.min >= 0 && first.max + self.lanes <= spec.shape()[axis];
+        spec.is_dense() && first.is_some_and(is_within)
     }
 
     /// Whether lanes from an index on are in a block that the buffer has, be it one of padding lanes.

@@ -10,6 +10,7 @@
 //! `Emitter::rows_beside`, of hundreds of thousands of registers, which takes LLVM ten minutes.
 
 mod along;
+mod neighbours;
 
 use std::collections::BTreeMap;
 
@@ -257,6 +258,9 @@ impl Emitter {
     }
 
     pub(super) fn emit_reduction(&mut self, root: StageId, reduction: &Reduction) -> Stmt {
+        if let Some(stmt) = self.reduce_neighbours(root, reduction) {
+            return stmt;
+        }
         if let Some(stmt) = self.reduce_across(root, reduction) {
             return stmt;
         }

@@ -238,6 +238,14 @@ impl Case {
         (kernel, buffers)
     }
 
+    /// Everything is in vectors or has a rule of its own, for each target.
+    #[track_caller]
+    fn misses_nothing(&self, targets: &[Target]) {
+        let loops = self.schedule(targets).0.loops;
+        let missed: Vec<_> = loops.into_iter().filter_map(|loops| loops.missed).collect();
+        assert!(missed.is_empty(), "{}: {missed:?}", self.name);
+    }
+
     /// Checks the results and returns them.
     fn compare(&self, buffers: &[Vec<u8>], what: &str) -> Vec<Tensor> {
         let expected = self.expected();

@@ -1,10 +1,10 @@
 //! Windows that reach beyond planes, and large ones that are combined axis by axis.
 
 use super::families::{call, floats};
-use super::{Arg, Net, blocked, check, check_all, dense};
+use super::{Arg, Net, blocked, check, check_all, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{Attrs, DType};
-use crate::ops::nn::{AvgPoolAttrs, MaxPoolAttrs};
+use crate::ops::nn::{AvgPoolAttrs, LrnAttrs, MaxPoolAttrs};
 
 fn window(size: &[i64], strides: &[i64], padding: &[i64]) -> MaxPoolAttrs {
     MaxPoolAttrs {
@@ -133,4 +133,27 @@ fn means_of_large_windows_count_what_they_have() {
     let mean = |attrs| call("nn.avg_pool3d", attrs, &[Some(cubes.clone())]);
     let cases = [mean(exclusive), mean(inclusive)];
     check_all(&cases, &runnable_levels());
+}
+
+/// Channels that fill blocks and that do not, more neighbours than channels, and several images.
+#[test]
+fn neighbours_of_channels_in_blocks_are_summed_in_vectors() {
+    let mut cases = Vec::new();
+    for (shape, size) in [
+        ([2usize, 32, 3, 11], 5),
+        ([1, 40, 2, 3], 4),
+        ([1, 7, 1, 20], 15),
+        ([1, 100, 5, 1], 2),
+        ([1, 20, 9, 17], 3),
+    ] {
+        let attrs = LrnAttrs { size, alpha: 0.5, beta: 0.75, bias: 1.5 };
+        let mut case = call("nn.lrn", attrs, &[Some(sample(&shape, size as usize))]);
+        let spec = blocked(&shape.map(|extent| extent as i64), &[]);
+        case.args = vec![Arg::Input(spec.clone())];
+        case.results = vec![spec];
+        cases.push(case);
+    }
+    let levels = runnable_levels();
+    cases.iter().for_each(|case| case.misses_nothing(&levels));
+    check_all(&cases, &levels);
 }
