@@ -50,8 +50,7 @@ fn choices_on_what_is_read_are_turned_with_it() {
     check(&function, &args, &[dense(&[1, 50, 36])]);
     let case = super::case(&function, &args, &[dense(&[1, 50, 36])]);
     let levels = runnable_levels();
-    let (kernel, _) = case.schedule(&levels[levels.len() - 1..]);
-    assert!(kernel.loops.iter().all(|loops| loops.missed.is_none()), "{:?}", kernel.loops);
+    case.misses_nothing(&levels[levels.len() - 1..]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::check::Expected;
 use crate::kernel::{Build, Case, Goal, Kernel, Limit, Result, Work};
 
 /// Convolutions of a model.
-const REPEATS: usize = 8;
+pub(super) const REPEATS: usize = 8;
 
 /// Depthwise ones of a model, which take no longer than a change of layout does.
 const DEPTHWISE_REPEATS: usize = 64;
@@ -72,7 +72,7 @@ impl Conv {
     }
 
     /// Elements of the result.
-    fn result(self) -> usize {
+    pub(super) fn result(self) -> usize {
         self.filters * self.out().pow(2)
     }
 
@@ -82,11 +82,11 @@ impl Conv {
     }
 
     /// Products in one element of the result.
-    fn terms(self) -> usize {
+    pub(super) fn terms(self) -> usize {
         self.depth() * self.kernel.pow(2)
     }
 
-    fn weights(self) -> usize {
+    pub(super) fn weights(self) -> usize {
         self.filters * self.terms()
     }
 
@@ -226,7 +226,12 @@ impl Conv {
     }
 
     /// Convolution and ReLU in `f64`.
-    fn reference(self, image: &[f64], [weights, bias]: &[Vec<f32>; 2]) -> Vec<f64> {
+    fn reference(self, image: &[f64], layer: &[Vec<f32>; 2]) -> Vec<f64> {
+        self.sums(image, layer).into_iter().map(|sum| sum.max(0.0)).collect()
+    }
+
+    /// The convolution in `f64`.
+    pub(super) fn sums(self, image: &[f64], [weights, bias]: &[Vec<f32>; 2]) -> Vec<f64> {
         let (extent, out, kernel) = (self.extent, self.out(), self.kernel);
         let pad = (kernel - 1) / 2;
         // The image with its border, so that no tap needs a look at where it is.
@@ -261,7 +266,7 @@ impl Conv {
                         }
                     }
                 }
-                result.extend(row.iter().map(|sum| sum.max(0.0)));
+                result.extend_from_slice(&row);
             }
         }
         result

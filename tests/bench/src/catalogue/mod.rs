@@ -3,6 +3,7 @@
 //! A new kernel is a line in [`kernels`]. One whose code niello makes of a tensor expression and a schedule has
 //! [`Build::Function`](crate::kernel::Build::Function); its model is what the peers run.
 
+mod bytes;
 mod conv;
 mod matmul;
 mod rows;
@@ -61,6 +62,9 @@ pub(crate) fn kernels() -> Vec<Kernel> {
         square(56, 64, 64, 3, 1).winograd(F4, "conv3x3_56x64_winograd", percent(230.0), TWO),
         square(28, 128, 128, 3, 1).winograd(F4, "conv3x3_28x128_winograd", percent(230.0), TWO),
         square(14, 256, 256, 3, 1).winograd(F2, "conv3x3_14x256_winograd", percent(180.0), TWO),
+        square(56, 64, 64, 3, 1).int8("conv3x3_int8_56x64", percent(85.0)),
+        square(28, 128, 128, 3, 1).int8("conv3x3_int8_28x128", percent(85.0)),
+        square(14, 256, 256, 3, 1).int8("conv3x3_int8_14x256", percent(85.0)),
         square(56, 64, 256, 1, 1).kernel("conv1x1_56x64_256", Net::Fan, percent(90.0), TWO),
         square(14, 1024, 256, 1, 1).kernel("conv1x1_14x1024_256", Net::Fan, percent(90.0), ONE),
         square(56, 128, 128, 3, 2).kernel("conv3x3s2_56x128", Net::Fan, percent(90.0), ONE),
