@@ -8,6 +8,10 @@ use crate::tir::{BufferId, PrimExpr, Stmt};
 /// Bytes of a line of the cache.
 const LINE: i64 = 64;
 
+/// Bytes from what a single tile reads of weights that come from memory to what it asks for: some pages,
+/// behind whose end processors look for nothing themselves, and less than the first cache level.
+const ONE_BY_ONE: i64 = 16 << 10;
+
 /// What the steps of a tile's sum ask for, besides what they read. What lies behind the weights may
 /// be asked for, too: it is those of the next kernel, or nothing comes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,10 +86,15 @@ impl Fetch {
                 _ if share < self.line => share.unsigned_abs().next_power_of_two() as i64,
                 _ => (share + self.line - 1) / self.line * self.line,
             };
+            // Of a single tile, all weights are read in the order of memory.
+            let (behind, locality) = match tiles * inside {
+                1 => (ONE_BY_ONE / LINE * self.line, 3),
+                _ => (self.panel * self.depth, 2),
+            };
             let tile = step.column.number.clone() * tiles + step.tile.clone();
             let place = (tile * self.depth + step.number.clone()) * share;
             for part in (0..share).step_by(self.line as usize) {
-                ask(&step.panel, place.clone() + (self.panel * self.depth + part), 2);
+                ask(&step.panel, place.clone() + (behind + part), locality);
             }
         }
         stmts
