@@ -41,6 +41,20 @@ struct Neighbours {
     outside: PrimExpr,
 }
 
+/// Pixels side by side, and how their channels lie in memory.
+struct Pixels<'a> {
+    /// Their axis.
+    axis: usize,
+    first: PrimExpr,
+    count: i64,
+    /// The index of an element, but for the pixel and the channel.
+    index: &'a [PrimExpr],
+    /// Blocks of channels, and channels of a block and of a vector.
+    blocks: i64,
+    size: i64,
+    lanes: i64,
+}
+
 impl Neighbours {
     fn of(emitter: &Emitter, reduction: &Reduction, axis: usize) -> Option<Neighbours> {
         let [ReduceAxis { var, extent }] = *reduction.axes.as_slice() else { return None };
@@ -128,14 +142,15 @@ impl Emitter {
             index[dim.axis] = at;
             loops.push((dim.axis, var));
         }
-        let (pixels, _) = loops.pop()?;
+        let (along, _) = loops.pop()?;
         let mut parts = Vec::new();
-        for run in Run::cover(spec.shape()[pixels], PIXELS) {
+        for run in Run::cover(spec.shape()[along], PIXELS) {
             let (number, var) = self.counter("x", run.count);
             let first = number * run.size + run.first;
-            let shape = [run.size, (neighbours.channels + size - 1) / size, size, lanes];
-            let place = (pixels, first, &index[..]);
-            let body = self.neighbours_of_pixels(root, reduction, &neighbours, shape, place)?;
+            let blocks = (neighbours.channels + size - 1) / size;
+            let count = run.size;
+            let pixels = Pixels { axis: along, first, count, index: &index, blocks, size, lanes };
+            let body = self.neighbours_of_pixels(root, reduction, &neighbours, &pixels)?;
             parts.push(in_loop(body, (var, run.count)));
         }
         let around = loops.iter().rev();
@@ -146,56 +161,34 @@ impl Emitter {
         )
     }
 
-    /// Copies the channels of pixels and sums them up: so many pixels, and blocks of channels of a size,
-    /// in vectors of `lanes`. Where the pixels are: their axis, the first, and the index of the others.
+    /// Copies the channels of pixels and sums them up.
     fn neighbours_of_pixels(
         &mut self,
         root: StageId,
         reduction: &Reduction,
         neighbours: &Neighbours,
-        [pixels, blocks, size, lanes]: [i64; 4],
-        (along, first, index): (usize, PrimExpr, &[PrimExpr]),
+        pixels: &Pixels<'_>,
     ) -> Option<Stmt> {
-        let Neighbours { axis, channels, before, over, .. } = *neighbours;
-        let width = blocks * size + over.1 - 1;
+        let (before, (_, count)) = (neighbours.before, neighbours.over);
+        let width = pixels.blocks * pixels.size + count - 1;
         let dtype = neighbours.inside.dtype();
-        let copy = self.func.local("neighbours", dtype, BufferSpec::dense(&[pixels, width]));
+        let shape = [pixels.count, width];
+        let copy = self.func.local("neighbours", dtype, BufferSpec::dense(&shape));
         let own = self.dag.stages[reduction.stage].axes.clone();
-        let overruns = channels % size != 0;
-        // What a body makes of each vector of channels, which begins at a multiple of the lanes.
-        let vectors = |emitter: &mut Emitter,
-                       body: &mut dyn FnMut(&mut Emitter, &[PrimExpr], [PrimExpr; 2]) -> Stmt|
-         -> Option<Stmt> {
-            let (pixel, pixel_var) = emitter.counter("p", pixels);
-            let (number, block_var) = emitter.counter("b", blocks);
-            let mut parts = Vec::new();
-            for part in 0..size / lanes {
-                let (lane, var) = emitter.counter("l", lanes);
-                let channel = number.clone() * size + part * lanes + lane;
-                let mut at = index.to_vec();
-                at[along] = first.clone() + pixel.clone();
-                at[axis] = channel.clone();
-                let stmt = body(emitter, &at, [pixel.clone(), channel]);
-                if !emitter.can_vectorize(&stmt, var, lanes, overruns) {
-                    return None;
-                }
-                parts.push(lanes_of(var, lanes, stmt));
-            }
-            Some(in_loop(in_loop(Stmt::seq(parts), (block_var, blocks)), (pixel_var, pixels)))
-        };
-        let copied = vectors(self, &mut |emitter, at, [pixel, channel]| {
+        let copied = self.over_channels(neighbours, pixels, &mut |emitter, at, pixel| {
             let values = own.iter().copied().zip(at.iter().cloned()).collect();
             let value = neighbours.inside.clone().substitute(&values);
             let (mut inliner, func) = emitter.inliner();
             let value = inliner.expression(func, value);
-            let stmt = func.store(copy, [pixel, channel + before], value);
+            let place = [pixel.clone(), at[neighbours.axis].clone() + before];
+            let stmt = func.store(copy, place, value);
             inliner.wrap(stmt)
         })?;
-        let around = self.around_channels(neighbours, copy, [pixels, width]);
-        let summed = vectors(self, &mut |emitter, at, [pixel, channel]| {
+        let around = self.around_channels(neighbours, copy, shape);
+        let summed = self.over_channels(neighbours, pixels, &mut |emitter, at, pixel| {
             let mut sum = reduction.init();
-            for number in 0..over.1 {
-                let place = [pixel.clone(), channel.clone() + number];
+            for number in 0..count {
+                let place = [pixel.clone(), at[neighbours.axis].clone() + number];
                 let element = emitter.func.load(copy, place);
                 let value = reduction.value.clone().rewrite(&mut |expr| {
                     if expr == neighbours.element { element.clone() } else { expr }
@@ -204,8 +197,35 @@ impl Emitter {
             }
             emitter.store_element(root, Some((reduction.stage, sum)), at)
         })?;
-        let stmts = Stmt::seq([copied, around, summed]);
-        Some(Stmt::allocate(copy, stmts))
+        Some(Stmt::allocate(copy, Stmt::seq([copied, around, summed])))
+    }
+
+    /// Loops over the channels of pixels in vectors. The body is handed the index of an element, and which
+    /// of the pixels it is in.
+    fn over_channels(
+        &mut self,
+        neighbours: &Neighbours,
+        pixels: &Pixels<'_>,
+        body: &mut dyn FnMut(&mut Emitter, &[PrimExpr], &PrimExpr) -> Stmt,
+    ) -> Option<Stmt> {
+        let &Pixels { count, blocks, size, lanes, .. } = pixels;
+        let overruns = neighbours.channels % size != 0;
+        let (pixel, pixel_var) = self.counter("p", count);
+        let (number, block_var) = self.counter("b", blocks);
+        let mut parts = Vec::new();
+        for part in 0..size / lanes {
+            let (lane, var) = self.counter("l", lanes);
+            let channel = number.clone() * size + part * lanes + lane;
+            let mut at = pixels.index.to_vec();
+            at[pixels.axis] = pixels.first.clone() + pixel.clone();
+            at[neighbours.axis] = channel;
+            let stmt = body(self, &at, &pixel);
+            if !self.can_vectorize(&stmt, var, lanes, overruns) {
+                return None;
+            }
+            parts.push(lanes_of(var, lanes, stmt));
+        }
+        Some(in_loop(in_loop(Stmt::seq(parts), (block_var, blocks)), (pixel_var, count)))
     }
 
     /// What stands for channels before the first and behind the last.
