@@ -305,6 +305,13 @@ fn padded(shape: &[i64], axis: usize, lanes: i64) -> BufferSpec {
 /// read.
 pub(super) const MOST_APART: i64 = 2;
 
+/// What lanes do with a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
 struct LaneCheck<'a> {
     func: &'a PrimFuncData,
     lane: VarId,
@@ -327,7 +334,7 @@ impl LaneCheck<'_> {
             Stmt::Block { name: _, body } => self.stmt(body),
             Stmt::Let { var, value, body } => self.binding(*var, value) && self.stmt(body),
             Stmt::Store { buffer, indices, value } => {
-                self.access(*buffer, indices, 1) && self.expr(value)
+                self.access(*buffer, indices, Access::Write) && self.expr(value)
             }
             Stmt::For { var: _, min, extent, kind: ForKind::Unrolled, annotations: _, body } => {
                 !self.varies(min) && !self.varies(extent) && self.stmt(body)
@@ -362,7 +369,7 @@ impl LaneCheck<'_> {
         }
         match expr {
             PrimExpr::Load { buffer, dtype: _, indices } => {
-                self.access(*buffer, indices, MOST_APART)
+                self.access(*buffer, indices, Access::Read)
             }
             // The lane itself as a value: indices that are data.
             PrimExpr::Var { var, .. } => {
@@ -394,9 +401,10 @@ impl LaneCheck<'_> {
         }
     }
 
-    /// Whether lanes read or write the same element, or adjacent ones that do not cross a block, or
-    /// every so many, up to `apart`.
-    fn access(&mut self, buffer: BufferId, indices: &[PrimExpr], apart: i64) -> bool {
+    /// Whether lanes read or write the same element, or adjacent ones that do not cross a block, or read
+    /// every so many.
+    fn access(&mut self, buffer: BufferId, indices: &[PrimExpr], access: Access) -> bool {
+        let apart = if access == Access::Read { MOST_APART } else { 1 };
         let mut lane_axis = None;
         let mut step = 1;
         for (axis, index) in indices.iter().enumerate() {
@@ -417,7 +425,9 @@ impl LaneCheck<'_> {
             return plain && whole && !self.overrun && contiguous(&data.spec, axis, &0.into(), 1);
         }
         let first = indices[axis].clone().substitute(&[(self.lane, PrimExpr::index(0))].into());
-        if self.overrun && !self.has_all(buffer, axis, &first) {
+        // What is read beyond the shape has no meaning; what is written there is another's, or padding.
+        let is_harmless = access == Access::Read && self.has_all(buffer, axis, &first);
+        if self.overrun && !is_harmless {
             let is_padded = self.pad(buffer, axis);
             if !is_padded || !self.is_inside(buffer, axis, &first) {
                 return false;

@@ -132,6 +132,10 @@ impl Emitter {
             return None;
         }
         let neighbours = Neighbours::of(self, reduction, axis)?;
+        // Lanes behind the last channel are read as well: padding.
+        let PrimExpr::Load { buffer, .. } = neighbours.inside else { return None };
+        let from = self.materialised.get(&self.dag.stage_of(buffer)?)?;
+        block(&self.func.buffers[*from].spec, axis).filter(|size| size % lanes == 0)?;
         let mut index = vec![PrimExpr::index(0); spec.shape().len()];
         let mut loops = Vec::new();
         for dim in spec.dims().iter().filter(|dim| dim.axis != axis) {
@@ -169,26 +173,28 @@ impl Emitter {
         neighbours: &Neighbours,
         pixels: &Pixels<'_>,
     ) -> Option<Stmt> {
-        let (before, (_, count)) = (neighbours.before, neighbours.over);
+        let &Neighbours { axis, before, over: (_, count), channels, .. } = neighbours;
+        // The copy has room for whole blocks, and the result has padding.
+        let overruns = channels % pixels.size != 0;
         let width = pixels.blocks * pixels.size + count - 1;
         let dtype = neighbours.inside.dtype();
         let shape = [pixels.count, width];
         let copy = self.func.local("neighbours", dtype, BufferSpec::dense(&shape));
         let own = self.dag.stages[reduction.stage].axes.clone();
-        let copied = self.over_channels(neighbours, pixels, &mut |emitter, at, pixel| {
+        let copied = self.over_channels(axis, (pixels, false), &mut |emitter, at, pixel| {
             let values = own.iter().copied().zip(at.iter().cloned()).collect();
             let value = neighbours.inside.clone().substitute(&values);
             let (mut inliner, func) = emitter.inliner();
             let value = inliner.expression(func, value);
-            let place = [pixel.clone(), at[neighbours.axis].clone() + before];
+            let place = [pixel.clone(), at[axis].clone() + before];
             let stmt = func.store(copy, place, value);
             inliner.wrap(stmt)
         })?;
         let around = self.around_channels(neighbours, copy, shape);
-        let summed = self.over_channels(neighbours, pixels, &mut |emitter, at, pixel| {
+        let summed = self.over_channels(axis, (pixels, overruns), &mut |emitter, at, pixel| {
             let mut sum = reduction.init();
             for number in 0..count {
-                let place = [pixel.clone(), at[neighbours.axis].clone() + number];
+                let place = [pixel.clone(), at[axis].clone() + number];
                 let element = emitter.func.load(copy, place);
                 let value = reduction.value.clone().rewrite(&mut |expr| {
                     if expr == neighbours.element { element.clone() } else { expr }
@@ -204,12 +210,11 @@ impl Emitter {
     /// of the pixels it is in.
     fn over_channels(
         &mut self,
-        neighbours: &Neighbours,
-        pixels: &Pixels<'_>,
+        axis: usize,
+        (pixels, overruns): (&Pixels<'_>, bool),
         body: &mut dyn FnMut(&mut Emitter, &[PrimExpr], &PrimExpr) -> Stmt,
     ) -> Option<Stmt> {
         let &Pixels { count, blocks, size, lanes, .. } = pixels;
-        let overruns = neighbours.channels % size != 0;
         let (pixel, pixel_var) = self.counter("p", count);
         let (number, block_var) = self.counter("b", blocks);
         let mut parts = Vec::new();
@@ -218,7 +223,7 @@ impl Emitter {
             let channel = number.clone() * size + part * lanes + lane;
             let mut at = pixels.index.to_vec();
             at[pixels.axis] = pixels.first.clone() + pixel.clone();
-            at[neighbours.axis] = channel;
+            at[axis] = channel;
             let stmt = body(self, &at, &pixel);
             if !self.can_vectorize(&stmt, var, lanes, overruns) {
                 return None;
