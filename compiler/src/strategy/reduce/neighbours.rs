@@ -12,7 +12,7 @@ use super::super::turn::lanes_of;
 use super::Reduction;
 use crate::ir::BufferSpec;
 use crate::te::{ReduceAxis, StageId, StageKind};
-use crate::tir::{Analyzer, BufferId, CompareOp, PrimExpr, Stmt, VarId};
+use crate::tir::{Analyzer, BinaryOp, BufferId, CompareOp, PrimExpr, Stmt, VarId};
 
 /// Most pixels that are copied at a time. A vector that is read when one of two that it overlaps has only
 /// just been written waits for it.
@@ -101,16 +101,12 @@ impl Neighbours {
 
 /// The bounds of a place that a condition has, lower one first: `low <= place && place < high`.
 fn bounds(cond: &PrimExpr, place: &PrimExpr) -> Option<[i64; 2]> {
-    let mut compared = Vec::new();
-    cond.walk(&mut |expr| {
-        if let PrimExpr::Compare { op, lhs, rhs } = expr {
-            compared.push((*op, (**lhs == *place).then(|| rhs.as_int()).flatten()));
-        }
-    });
-    match compared[..] {
-        [(CompareOp::Ge, Some(low)), (CompareOp::Lt, Some(high))] => Some([low, high]),
+    let PrimExpr::Binary { op: BinaryOp::And, lhs, rhs } = cond else { return None };
+    let bound = |expr: &PrimExpr, wanted: CompareOp| match expr {
+        PrimExpr::Compare { op, lhs, rhs } if *op == wanted && **lhs == *place => rhs.as_int(),
         _ => None,
-    }
+    };
+    Some([bound(lhs, CompareOp::Ge)?, bound(rhs, CompareOp::Lt)?])
 }
 
 impl Emitter {
