@@ -1,16 +1,17 @@
 //! Convolutions and matrix products of 16-bit floats, in 32.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
+use crate::graph::{Call, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::elementwise::{CAST, CastAttrs};
 use crate::ops::nn::{CONV1D, CONV2D, CONV3D, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
+use crate::ops::tensor::CONCATENATE;
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::tir::transform::FLOAT16_ARITHMETIC;
 use crate::transform::InferType;
-use crate::transform::calls::stays_narrow;
+use crate::transform::calls::{op_of, stays_narrow};
 
 /// Operators with so many multiplications that converting each operand where it is read would cost
 /// more than the product itself.
@@ -19,7 +20,8 @@ const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 /// Computes convolutions and matrix products of 16-bit floats in `float32`.
 ///
 /// Such operators are then between casts, which are fused into their neighbours, and get the
-/// schedules of `float32`.
+/// schedules of `float32`. What such operators alone read joined is joined in `float32`, where parts can
+/// be written in their places.
 ///
 /// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Large constant
 /// weights of products, and of convolutions without groups, stay in 16 bits, and are widened in
@@ -37,25 +39,17 @@ pub fn promote_low_precision(
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
+    let joined = joined_for_promoted(&function, cx);
     let mut rewriter = Rewriter::new(function);
     // One cast of a value serves all its readers in a scope.
     let mut promoted: BTreeMap<(ExprId, u32), ExprId> = BTreeMap::new();
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
-        let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = old.expr(id) else {
-            continue;
-        };
-        let Some(narrow) = old.ty(id).as_tensor().map(|ty| ty.dtype) else { continue };
-        if !matches!(narrow, DType::F16 | DType::BF16) || !HEAVY.iter().any(|def| op.is(def)) {
-            continue;
-        }
-        if cx.get(&FLOAT16_ARITHMETIC) && narrow == DType::F16 && is_by_constant(&old, *op, args) {
-            continue;
-        }
+        let Some((narrow, mut op, call)) = promoted_call(&old, id, cx) else { continue };
         let scope = old.data_of(id).scope.as_u32();
-        let (mut op, mut attrs) = (*op, attrs.clone());
-        let mut wide = Vec::with_capacity(args.len());
-        for (index, arg) in args.iter().enumerate() {
+        let mut attrs = call.attrs.clone();
+        let mut wide = Vec::with_capacity(call.args.len());
+        for (index, arg) in call.args.iter().enumerate() {
             let Some(arg) = *arg else {
                 wide.push(None);
                 continue;
@@ -70,7 +64,11 @@ pub fn promote_low_precision(
             wide.push(Some(match promoted.get(&(arg, scope)) {
                 Some(&known) => known,
                 None => {
-                    let value = promote(&mut rewriter, arg)?;
+                    let value = match joined.contains(&arg).then(|| op_of(old.expr(arg))).flatten()
+                    {
+                        Some((_, call)) => promote_parts(&mut rewriter, call)?,
+                        None => promote(&mut rewriter, arg)?,
+                    };
                     promoted.insert((arg, scope), value);
                     value
                 }
@@ -84,6 +82,38 @@ pub fn promote_low_precision(
         cx.count("promoted calls", 1);
     }
     Ok(rewriter.finish()?)
+}
+
+/// The data type, the operator and the call of an expression that this pass computes in `float32`.
+fn promoted_call<'a>(
+    function: &'a Function,
+    id: ExprId,
+    cx: &PassContext,
+) -> Option<(DType, Op, &'a Call)> {
+    let (op, call) = op_of(function.expr(id))?;
+    let narrow = function.ty(id).as_tensor()?.dtype;
+    let is_heavy = matches!(narrow, DType::F16 | DType::BF16) && HEAVY.iter().any(|def| op.is(def));
+    let stays = cx.get(&FLOAT16_ARITHMETIC)
+        && narrow == DType::F16
+        && is_by_constant(function, op, &call.args);
+    (is_heavy && !stays).then_some((narrow, op, call))
+}
+
+/// The concatenations that nothing but promoted calls of their scope read.
+fn joined_for_promoted(function: &Function, cx: &PassContext) -> BTreeSet<ExprId> {
+    let scope = |id| function.data_of(id).scope;
+    let live = function.live();
+    let mut readers: BTreeMap<ExprId, u32> = BTreeMap::new();
+    for (id, _) in function.iter().filter(|(id, _)| live[*id]) {
+        let Some((_, _, call)) = promoted_call(function, id, cx) else { continue };
+        for arg in call.args.iter().flatten().filter(|arg| scope(**arg) == scope(id)) {
+            *readers.entry(*arg).or_default() += 1;
+        }
+    }
+    let uses = function.use_counts();
+    let is_joined = |id| op_of(function.expr(id)).is_some_and(|(op, _)| op.is(&CONCATENATE));
+    let joined = readers.iter().filter(|&(&id, &count)| is_joined(id) && uses[id] == count);
+    joined.map(|(&id, _)| id).collect()
 }
 
 /// Whether a call is a convolution along two axes, or a product, by constant weights.
@@ -118,6 +148,16 @@ fn narrow_weights(
     };
     let attrs = Attrs::from_struct(&MatmulAttrs { out_dtype, ..attrs })?;
     Ok((ty.shape.rank() == 2).then_some((Op::new(&MATMUL), attrs)))
+}
+
+/// What a concatenation of the old function joins, each part as `float32`, joined in the new one.
+fn promote_parts(rewriter: &mut Rewriter, concatenation: &Call) -> Result<ExprId> {
+    let mut parts = Vec::with_capacity(concatenation.args.len());
+    for &part in concatenation.args.iter().flatten() {
+        parts.push(promote(rewriter, part)?);
+    }
+    let attrs = concatenation.attrs.clone();
+    Ok(rewriter.builder().call(Op::new(&CONCATENATE), &parts, attrs)?)
 }
 
 /// A value of the old function as a `float32` value of the new one.
