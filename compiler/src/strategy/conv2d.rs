@@ -543,6 +543,7 @@ impl Emitter {
                 number,
                 tile: tile_number,
                 column,
+                rows: None,
             };
             let mut stmts = fetch.step(emitter, columns, step);
             stmts.push(tile.multiply_add(emitter, &weights, &pixel));

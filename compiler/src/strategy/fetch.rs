@@ -1,4 +1,4 @@
-//! Requests for weights before they are read.
+//! Requests for weights, and for rows that stream by, before they are read.
 
 use super::emit::Emitter;
 use super::tile::{Column, ColumnRun, Columns, TileType};
@@ -43,6 +43,18 @@ pub(super) struct Step<'a> {
     pub(super) tile: &'a PrimExpr,
     /// The tile's columns.
     pub(super) column: &'a Column,
+    /// The tile's rows, if those behind them are asked for.
+    pub(super) rows: Option<Streamed>,
+}
+
+/// Rows of a tile that are read once.
+pub(super) struct Streamed {
+    pub(super) buffer: BufferId,
+    /// The index of the first element.
+    pub(super) first: Vec<PrimExpr>,
+    /// Number of rows, and elements of each.
+    pub(super) rows: i64,
+    pub(super) length: i64,
 }
 
 impl Fetch {
@@ -69,6 +81,15 @@ impl Fetch {
     /// The requests of one step.
     pub(super) fn step(&self, emitter: &Emitter, columns: Columns, step: Step<'_>) -> Vec<Stmt> {
         let mut stmts = Vec::new();
+        if let Some(Streamed { buffer, first, rows, length }) = step.rows {
+            // As many elements as the step reads, of as many rows behind the tile's.
+            let share = rows * self.group;
+            let line = LINE / i64::from(emitter.func.buffers[buffer].dtype.bits() / 8);
+            for part in (0..share).step_by(line as usize) {
+                let place = step.number.clone() * share + (rows * length + part);
+                stmts.push(emitter.func.prefetch_behind(buffer, first.clone(), place, 3));
+            }
+        }
         let mut ask = |index: &[PrimExpr], offset: PrimExpr, locality| {
             let indices = index.to_vec();
             stmts.push(emitter.func.prefetch_behind(self.weights, indices, offset, locality));

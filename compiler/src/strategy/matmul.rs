@@ -10,7 +10,7 @@ mod widen;
 
 use super::conv2d::around;
 use super::emit::Emitter;
-use super::fetch::{Fetch, Step};
+use super::fetch::{Fetch, Step, Streamed};
 use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
 use super::nest::{block, in_run};
 use super::reduce::Reduction;
@@ -104,6 +104,8 @@ struct Place<'a> {
     column: &'a Column,
     /// The tile's columns of the matrix as the sums' numbers, if they are there.
     wide: Option<BufferId>,
+    /// Whether its rows are read for it alone, from beyond the caches that are near.
+    streamed: bool,
 }
 
 impl Place<'_> {
@@ -393,12 +395,13 @@ impl Emitter {
         (batch, first): (&[PrimExpr], &PrimExpr),
     ) -> Stmt {
         if cut.tiling.order == Order::Rows {
+            let streamed = cut.is_one_tile() && self.streams_rows(p);
             return self.over_rows(rows, cut, &mut |emitter, tile| {
                 let tile = &tile.behind(first);
                 let panels = cut.panels.iter().map(|run| {
                     let fetch = cut.fetch(p, run, 1);
                     emitter.over_columns(run, &mut |emitter, column| {
-                        let place = Place { batch, tile, column, wide: None };
+                        let place = Place { batch, tile, column, wide: None, streamed };
                         emitter.product_tile(p, run.columns, &fetch, &place)
                     })
                 });
@@ -411,7 +414,7 @@ impl Emitter {
                 let wide = emitter.widen(p, cut, rows, run.columns, (batch, column));
                 let tiles = emitter.over_rows(rows, cut, &mut |emitter, tile| {
                     let (tile, wide) = (&tile.behind(first), wide.as_ref().map(|wide| wide.0));
-                    let place = Place { batch, tile, column, wide };
+                    let place = Place { batch, tile, column, wide, streamed: false };
                     emitter.product_tile(p, run.columns, &fetch, &place)
                 });
                 match wide {
@@ -421,6 +424,17 @@ impl Emitter {
             })
         });
         Stmt::seq(panels.collect::<Vec<_>>())
+    }
+
+    /// Whether rows lie one behind the other, and are so many that they come from beyond the second
+    /// cache level.
+    fn streams_rows(&self, p: &MatMul) -> bool {
+        let rows = p.batch.iter().product::<i64>().saturating_mul(p.rows.most);
+        let bytes = rows.saturating_mul(p.k).saturating_mul(p.ty.bytes());
+        let is_plain = !p.transpose_a
+            && p.row_axis == p.batch.len()
+            && self.func.buffers[p.lhs].spec.is_dense();
+        is_plain && p.rows.of_run.is_none() && bytes >= self.machine.caches[1] / 2
     }
 
     /// Loops over tiles of rows.
@@ -518,7 +532,7 @@ impl Emitter {
         fetch: Option<&Fetch>,
         place: &Place<'_>,
     ) -> (Tile, Stmt) {
-        let Place { batch, tile: rows, column: tile_column, wide } = *place;
+        let Place { batch, tile: rows, column: tile_column, wide, streamed } = *place;
         let column = &tile_column.first;
         let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty);
         let clear = tile.clear(self);
@@ -557,6 +571,12 @@ impl Emitter {
             number: &stored(&number),
             tile: &rows.number,
             column: tile_column,
+            rows: streamed.then(|| Streamed {
+                buffer: p.lhs,
+                first: place.index(p, &PrimExpr::index(0), PrimExpr::index(0)),
+                rows: size,
+                length: p.k,
+            }),
         };
         let mut stmts = fetch.map_or_else(Vec::new, |fetch| fetch.step(self, columns, step));
         stmts.push(tile.multiply_add(self, &weights, &value));

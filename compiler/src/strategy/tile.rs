@@ -1,9 +1,10 @@
 //! Register tiles: the outer product of a column of one operand with vectors of packed weights.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::conv2d::around;
-use super::cover::LEAST_LANES;
+use super::cover::{LEAST_LANES, adjacent};
 use super::emit::Emitter;
 use super::machine::Machine;
 use super::nest::in_run;
@@ -101,6 +102,32 @@ pub(super) type Place = (BufferId, Vec<PrimExpr>);
 
 /// The weight of a column in the tile and a term in a step.
 pub(super) type Weight<'a> = dyn Fn(&mut Emitter, PrimExpr, PrimExpr) -> PrimExpr + 'a;
+
+/// The index in the result of a row, by its two indices, and a column of the tile.
+pub(super) type Index<'a> = dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr> + 'a;
+
+/// What becomes of a sum.
+struct Target<'a> {
+    /// What is stored.
+    root: StageId,
+    /// What is summed.
+    inner_stage: StageId,
+    index: &'a Index<'a>,
+}
+
+impl Target<'_> {
+    /// Stores what the root makes of the sum of a row and a column.
+    fn store(
+        &self,
+        emitter: &mut Emitter,
+        [outer, inner]: [&PrimExpr; 2],
+        column: PrimExpr,
+        sum: PrimExpr,
+    ) -> Stmt {
+        let at = (self.index)(outer, inner, column);
+        emitter.store_element(self.root, Some((self.inner_stage, sum)), &at)
+    }
+}
 
 /// Rows of a tile: up to two unrolled dimensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -266,14 +293,9 @@ impl Tile {
         emitter: &mut Emitter,
         body: impl FnOnce(&mut Emitter, &PrimExpr, &PrimExpr) -> Stmt,
     ) -> Stmt {
-        let outer = emitter.func.index_var("y");
-        let inner = emitter.func.index_var("x");
-        let stmt = {
-            let (outer, inner) = (emitter.func.var_expr(outer), emitter.func.var_expr(inner));
-            let outer = if self.rows.outer == 1 { PrimExpr::index(0) } else { outer };
-            let inner = if self.rows.inner == 1 { PrimExpr::index(0) } else { inner };
-            body(emitter, &outer, &inner)
-        };
+        let (y, outer) = emitter.counter("y", self.rows.outer);
+        let (x, inner) = emitter.counter("x", self.rows.inner);
+        let stmt = body(emitter, &y, &x);
         let around = |var, extent: i64, stmt| match extent {
             1 => stmt,
             _ => {
@@ -385,70 +407,86 @@ impl Tile {
 
     /// Stores what the root makes of each accumulator. `index` is handed the row's indices and the
     /// column.
+    ///
+    /// Rows whose columns lie side by side are stored one behind the other, in the order of memory: a
+    /// line of the cache that some stores share is asked for once, and the next ones are foreseen.
     pub(super) fn store(
         &self,
         emitter: &mut Emitter,
         root: StageId,
         inner_stage: StageId,
-        index: &dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr>,
+        index: &Index<'_>,
     ) -> Stmt {
-        let stmts: Vec<Stmt> = (0..self.columns.vectors)
-            .map(|vector| {
-                self.store_vector(emitter, vector, root, inner_stage, index)
-                    .unwrap_or_else(|| self.store_lanes(emitter, vector, root, inner_stage, index))
-            })
-            .collect();
-        Stmt::seq(stmts)
+        let Columns { vectors, lanes, .. } = self.columns;
+        let target = Target { root, inner_stage, index };
+        let by_rows = adjacent(&emitter.func.buffers[emitter.materialised[&root]].spec) > lanes;
+        let groups =
+            if by_rows { vec![0..vectors] } else { (0..vectors).map(|v| v..v + 1).collect() };
+        let stmts = groups.into_iter().map(|group| self.store_vectors(emitter, group, &target));
+        Stmt::seq(stmts.collect::<Vec<_>>())
     }
 
-    /// One vector of the result at a time, if all that is read and written lies in vectors, too.
+    /// Stores vectors of the result, row by row: at once if all that is read and written lies in
+    /// vectors, too, and from memory otherwise.
+    fn store_vectors(
+        &self,
+        emitter: &mut Emitter,
+        vectors: Range<i64>,
+        target: &Target<'_>,
+    ) -> Stmt {
+        let mut spilled = Vec::new();
+        let rows = self.each_row(emitter, |emitter, outer, inner| {
+            let parts = vectors.map(|vector| {
+                let part = self.store_vector(emitter, vector, [outer, inner], target);
+                part.unwrap_or_else(|| {
+                    let memory = self.spilled(emitter, vector);
+                    let part = memory.store_row(emitter, [outer, inner], target);
+                    spilled.push((vector, memory.memory));
+                    part
+                })
+            });
+            Stmt::seq(parts.collect::<Vec<_>>())
+        });
+        spilled.into_iter().fold(rows, |stmt, (vector, memory)| {
+            let spill = self.spill_vector(emitter, memory, vector, 0);
+            Stmt::allocate(memory, Stmt::seq([spill, stmt]))
+        })
+    }
+
+    /// A row's vector of the result, if all that is read and written lies in vectors, too.
     fn store_vector(
         &self,
         emitter: &mut Emitter,
         vector: i64,
-        root: StageId,
-        inner_stage: StageId,
-        index: &dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr>,
+        [outer, inner]: [&PrimExpr; 2],
+        target: &Target<'_>,
     ) -> Option<Stmt> {
         let lanes = self.columns.lanes;
         let last = vector + 1 == self.columns.vectors;
         let overruns = last && self.columns.valid < lanes;
         let stmt = self.each_lane(emitter, |emitter, lane| {
-            self.each_row(emitter, |emitter, outer, inner| {
-                let value = emitter.func.load(self.acc, [self.at(outer, inner, vector, lane)]);
-                let at = index(outer, inner, lane.clone() + vector * lanes);
-                emitter.store_element(root, Some((inner_stage, value)), &at)
-            })
+            let value = emitter.func.load(self.acc, [self.at(outer, inner, vector, lane)]);
+            target.store(emitter, [outer, inner], lane.clone() + vector * lanes, value)
         });
         let Stmt::For { var, body, .. } = &stmt else { unreachable!("a loop over lanes") };
         let fits = emitter.can_vectorize(body, *var, lanes, overruns);
         fits.then_some(stmt)
     }
 
-    /// The accumulators of a vector go through memory: the valid elements are stored in narrower
+    /// The accumulators of a vector in memory, from where the valid ones are stored in narrower
     /// vectors, or each on its own.
-    fn store_lanes(
-        &self,
-        emitter: &mut Emitter,
-        vector: i64,
-        root: StageId,
-        inner_stage: StageId,
-        index: &dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr>,
-    ) -> Stmt {
+    fn spilled(&self, emitter: &mut Emitter, vector: i64) -> Spilled {
         let (lanes, rows) = (self.columns.lanes, self.rows);
         let dtype = emitter.func.buffers[self.acc].dtype;
         let spec = BufferSpec::dense(&[rows.outer * rows.inner, lanes]);
-        let memory = emitter.func.local("tile", dtype, spec);
-        let spill = self.spill_vector(emitter, memory, vector, 0);
         let last = vector + 1 == self.columns.vectors;
-        let spilled = Spilled {
-            memory,
+        Spilled {
+            memory: emitter.func.local("tile", dtype, spec),
             rows: [rows.outer, rows.inner].map(PrimExpr::index),
             first: vector * lanes,
             valid: if last { self.columns.valid } else { lanes },
             widest: lanes / 2,
-        };
-        Stmt::allocate(memory, Stmt::seq([spill, spilled.store(emitter, root, inner_stage, index)]))
+        }
     }
 
     /// Stores the accumulators of a vector to rows in memory, at a column of them.
@@ -501,13 +539,21 @@ impl Spilled {
         emitter: &mut Emitter,
         root: StageId,
         inner_stage: StageId,
-        index: &dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr>,
+        index: &Index<'_>,
     ) -> Stmt {
-        let element = |emitter: &mut Emitter, [outer, inner]: [&PrimExpr; 2], column: PrimExpr| {
-            let row = outer.clone() * self.rows[1].clone() + inner.clone();
-            let value = emitter.func.load(self.memory, [row, column.clone()]);
-            let at = index(outer, inner, column + self.first);
-            emitter.store_element(root, Some((inner_stage, value)), &at)
+        let target = Target { root, inner_stage, index };
+        self.each_row(emitter, |emitter, outer, inner| {
+            self.store_row(emitter, [outer, inner], &target)
+        })
+    }
+
+    /// Stores a row.
+    fn store_row(&self, emitter: &mut Emitter, row: [&PrimExpr; 2], target: &Target<'_>) -> Stmt {
+        let [outer, inner] = row;
+        let element = |emitter: &mut Emitter, column: PrimExpr| {
+            let number = outer.clone() * self.rows[1].clone() + inner.clone();
+            let value = emitter.func.load(self.memory, [number, column.clone()]);
+            target.store(emitter, row, column + self.first, value)
         };
         let mut stmts = Vec::new();
         let mut first = 0;
@@ -517,25 +563,18 @@ impl Spilled {
                 width /= 2;
                 continue;
             }
-            let mut fits = true;
-            let stmt = self.each_row(emitter, |emitter, outer, inner| {
-                let (lane, var) = emitter.counter("l", width);
-                let body = element(emitter, [outer, inner], lane + first);
-                fits = emitter.can_vectorize(&body, var, width, false);
-                let (min, extent) = (PrimExpr::index(0), PrimExpr::index(width));
-                Stmt::for_loop(var, min, extent, ForKind::Vectorized, body)
-            });
-            if !fits {
+            let (lane, var) = emitter.counter("l", width);
+            let body = element(emitter, lane + first);
+            if !emitter.can_vectorize(&body, var, width, false) {
                 break;
             }
-            stmts.push(stmt);
+            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(width));
+            stmts.push(Stmt::for_loop(var, min, extent, ForKind::Vectorized, body));
             first += width;
         }
         if first < self.valid {
             let (lane, var) = emitter.counter("l", self.valid - first);
-            let drain = self.each_row(emitter, |emitter, outer, inner| {
-                element(emitter, [outer, inner], lane + first)
-            });
+            let drain = element(emitter, lane + first);
             stmts.push(around(var, self.valid - first, drain));
         }
         Stmt::seq(stmts)

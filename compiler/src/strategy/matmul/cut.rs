@@ -31,6 +31,12 @@ impl Cut {
         self.panels.iter().map(|run| run.columns.vectors).max().unwrap_or(1)
     }
 
+    /// Whether a tile has all columns.
+    pub(super) fn is_one_tile(&self) -> bool {
+        let tiles = |run: &ColumnRun| run.loops.iter().map(|of| of.0).product::<i64>();
+        self.panels.iter().map(tiles).sum::<i64>() == 1
+    }
+
     /// Most tiles of so many rows.
     pub(super) fn tiles(&self, rows: &RowCount) -> i64 {
         (rows.most + self.rows - 1) / self.rows
