@@ -134,7 +134,9 @@ impl Emitter {
         let is_around = halos.last() != Some(&(0, 0));
         let is_tested = tests_ends(&halos, row) || (!is_around && !is_short);
         if !into_blocks && is_tested {
-            return None;
+            self.note(inner, "windows over planes", String::new(), None, None);
+            let is_alone = self.reads_alone(root, Some(data));
+            return Some(self.emit_reduction(root, &reduction.repeating(is_alone)));
         }
         let spec = match blocked {
             true => BufferSpec::nchwc(extents, CHANNEL_BLOCK, &halos),
@@ -172,16 +174,19 @@ impl Emitter {
         let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
         let image = self.dag.stage_of(data);
         let before = image.and_then(|image| self.materialised.insert(image, copy));
-        // What reads nothing but the copy may be computed twice.
-        let inputs = self.func.params.iter().filter(|param| param.kind == ParamKind::Input);
-        let mut inputs = inputs.filter_map(|param| self.dag.stage_of(param.buffer));
-        let reads = |input| self.reads_stored(root, input, &self.materialised);
-        let reads_others = inputs.any(|input| Some(input) != image && reads(input));
-        let is_alone = !reads_others && self.dag.limits(root).is_empty();
+        let is_alone = self.reads_alone(root, image);
         let loops = self.emit_reduction(root, &reduction.with_border().repeating(is_alone));
         if let Some((image, buffer)) = image.zip(before) {
             self.materialised.insert(image, buffer);
         }
         loops
+    }
+    /// Whether elements may be computed twice: no tensor but one, which is not written, is read.
+    fn reads_alone(&self, root: StageId, image: Option<StageId>) -> bool {
+        let inputs = self.func.params.iter().filter(|param| param.kind == ParamKind::Input);
+        let mut inputs = inputs.filter_map(|param| self.dag.stage_of(param.buffer));
+        let reads = |input| self.reads_stored(root, input, &self.materialised);
+        let reads_others = inputs.any(|input| Some(input) != image && reads(input));
+        !reads_others && self.dag.limits(root).is_empty()
     }
 }
