@@ -34,6 +34,9 @@ pub(crate) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
     in_channels * groups >= MIN_BLOCKED_CHANNELS && whole_blocks
 }
 
+/// Most taps of a depthwise convolution whose lanes are pixels of a row.
+const MOST_TAPS_ALONG_ROWS: i64 = 9;
+
 /// Whether a convolution of planes had better make planes, whose rows are the lanes: by groups of so
 /// few output channels that vectors of them would be mostly padding. All CPU levels must answer alike,
 /// as they read the same weights.
@@ -45,10 +48,18 @@ pub(crate) fn goes_along_rows(
     packing: Machine,
 ) -> bool {
     let lanes = packing.lanes(DType::F32);
-    let (&[_, channels, ..], &[_, columns, .., row]) = (weight, output) else { return false };
-    // Of one channel each, blocks do as well unless a row is some vectors.
+    let (&[_, channels, ref taps @ ..], &[_, columns, .., row]) = (weight, output) else {
+        return false;
+    };
+    // Of one channel each, blocks do better unless few pixels are read and rows are a few vectors.
     let is_depthwise = channels == 1 && columns == groups;
-    let is_long = if is_depthwise { row >= 3 * lanes } else { row >= 8 };
+    let is_long = match is_depthwise {
+        true => {
+            let reads_few = taps.iter().product::<i64>() <= MOST_TAPS_ALONG_ROWS;
+            reads_few && strides.last() == Some(&1) && (3 * lanes..=5 * lanes).contains(&row)
+        }
+        false => row >= 8,
+    };
     // Pixels that are further apart are no vectors.
     let is_near = strides.last().is_some_and(|&stride| stride <= MOST_APART);
     is_long && is_near && columns / groups * 4 <= lanes
@@ -226,7 +237,7 @@ impl Emitter {
             && is_dense(data_buffer)
             && is_dense(output)
         {
-            return Ok(self.planes(conv));
+            return Ok(self.planes(conv, data));
         }
         if !self.is_planar(output) {
             return Ok(self.convolution(conv));
@@ -237,12 +248,12 @@ impl Emitter {
     }
 
     /// Planes from planes: the lanes are pixels of a row, weights are broadcast.
-    fn planes(&mut self, mut conv: Conv) -> Stmt {
+    fn planes(&mut self, mut conv: Conv, image: StageId) -> Stmt {
         let data = conv.data;
         let rule = "convolution of planes along rows";
         if tests_ends(&self.halos(&conv), conv.output[1]) {
             self.note(conv.inner, rule, String::new(), None, None);
-            return self.emit_reduce(conv.root, conv.inner);
+            return self.reduce_planes(conv.root, conv.inner, image);
         }
         let border = self.image(&mut conv, None);
         self.note(conv.inner, rule, String::new(), None, None);

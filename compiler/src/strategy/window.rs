@@ -112,9 +112,13 @@ impl Emitter {
         let is_large = taps.iter().product::<i64>() >= LEAST_TAPS;
         // Factors of channels are packed in blocks, too: all CPU levels read the same ones.
         let machine = if factor.is_some() { self.packing } else { self.machine };
-        let is_short = !into_blocks && row < machine.lanes(DType::F32);
+        // Products of two vectors want whole ones, and pixels that are further apart are picked.
+        let is_uneven = row < machine.lanes(DType::F32)
+            || factor.is_some()
+            || strides.last().is_some_and(|&stride| stride > 1);
         let has_blocks = factor.is_none_or(|factor| self.is_constant(factor));
-        let through_blocks = is_short && is_large && windows[1] >= CHANNEL_BLOCK && has_blocks;
+        let is_turned = is_large && is_uneven && windows[1] >= CHANNEL_BLOCK && has_blocks;
+        let through_blocks = !into_blocks && is_turned;
         let blocked = into_blocks || through_blocks;
         if !self.rows.is_empty()
             || !is_known
@@ -132,11 +136,10 @@ impl Emitter {
         let halos: Vec<(i64, i64)> = halos.collect();
         // Which rows are outside is the same for all lanes.
         let is_around = halos.last() != Some(&(0, 0));
-        let is_tested = tests_ends(&halos, row) || (!is_around && !is_short);
+        let is_tested = !through_blocks && (tests_ends(&halos, row) || !is_around);
         if !into_blocks && is_tested {
             self.note(inner, "windows over planes", String::new(), None, None);
-            let is_alone = self.reads_alone(root, Some(data));
-            return Some(self.emit_reduction(root, &reduction.repeating(is_alone)));
+            return Some(self.reduce_planes(root, inner, data));
         }
         let spec = match blocked {
             true => BufferSpec::nchwc(extents, CHANNEL_BLOCK, &halos),
@@ -181,6 +184,13 @@ impl Emitter {
         }
         loops
     }
+    /// A reduction of windows over planes as they are.
+    pub(super) fn reduce_planes(&mut self, root: StageId, inner: StageId, image: StageId) -> Stmt {
+        let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
+        let is_alone = self.reads_alone(root, Some(image));
+        self.emit_reduction(root, &reduction.repeating(is_alone))
+    }
+
     /// Whether elements may be computed twice: no tensor but one, which is not written, is read.
     fn reads_alone(&self, root: StageId, image: Option<StageId>) -> bool {
         let inputs = self.func.params.iter().filter(|param| param.kind == ParamKind::Input);
