@@ -71,6 +71,13 @@ impl Emitter {
     /// another one stores in its own row only.
     pub(super) fn row_axes(&mut self, roots: &[Root]) -> Option<usize> {
         let [first, .., _] = roots else { return None };
+        // What is moved is not read again.
+        let moves = |root: &Root| {
+            matches!(self.dag.stages[root.stage].kind, StageKind::Compute(PrimExpr::Load { .. }))
+        };
+        if roots.iter().all(moves) {
+            return None;
+        }
         let shape = self.dag.shape(first.stage).to_vec();
         let mut most = shape.len();
         for root in roots {
