@@ -420,9 +420,9 @@ impl Tile {
         let Columns { vectors, lanes, .. } = self.columns;
         let target = Target { root, inner_stage, index };
         let by_rows = adjacent(&emitter.func.buffers[emitter.materialised[&root]].spec) > lanes;
-        let groups =
-            if by_rows { vec![0..vectors] } else { (0..vectors).map(|v| v..v + 1).collect() };
-        let stmts = groups.into_iter().map(|group| self.store_vectors(emitter, group, &target));
+        let together = if by_rows { vectors } else { 1 };
+        let groups = (0..vectors / together).map(|group| group * together..(group + 1) * together);
+        let stmts = groups.map(|group| self.store_vectors(emitter, group, &target));
         Stmt::seq(stmts.collect::<Vec<_>>())
     }
 
