@@ -2,10 +2,12 @@
 
 use super::families::{floats, ints};
 use super::{
-    Arg, Case, Net, blocked, check, check_all, conv, conv_attrs, dense, sample, without_vectors,
+    Arg, Case, Net, blocked, case, check, check_all, conv, conv_attrs, dense, sample,
+    without_vectors,
 };
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{Attrs, DType};
+use crate::target::Target;
 
 #[test]
 fn matrix_products_of_any_extents() {
@@ -93,6 +95,26 @@ fn the_last_columns_of_panels_are_stored_in_narrower_vectors() {
         let args = shapes.map(|shape| Arg::Input(dense(shape)));
         check(&function, &args, &[dense(&[2, 24, columns])]);
     }
+}
+
+/// Many rows by few columns: those of the next tile are asked for, and rows are stored in the order of
+/// memory, whole vectors and the rest of a row alike.
+#[test]
+fn rows_that_stream_by_are_asked_for() {
+    let shapes = [&[5, 126, 421][..], &[421, 20]];
+    let mut net = Net::new();
+    let [x, y] = shapes.map(|shape| net.param(shape));
+    let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", false);
+    let product = net.call("nn.matmul", &[x, y], attrs);
+    let product = net.plain("nn.relu", &[product]);
+    let function = net.finish(product);
+    let args = [Arg::Input(dense(shapes[0])), Arg::Constant];
+    let case = case(&function, &args, &[dense(&[5, 126, 20])]);
+    let wide =
+        Target::from_triple("x86_64-unknown-linux-gnu").unwrap().with_cpu("x86-64-v4").unwrap();
+    let text = case.schedule(&[wide]).0.signature().to_string();
+    assert!(text.contains("prefetch x["), "{text}");
+    check_all(&[case], &runnable_levels());
 }
 
 #[test]

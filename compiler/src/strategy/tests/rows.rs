@@ -1,10 +1,10 @@
 //! Reductions along rows of every length: whole vectors, what is left of one, less than one.
 
 use super::families::{call, floats, ints};
-use super::{Case, check_all, sample};
+use super::{Arg, Case, Net, case, check_all, dense, sample, without_vectors};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::interp::Tensor;
-use crate::ir::DType;
+use crate::ir::{Attrs, DType};
 use crate::ops::nn::{LayerNormAttrs, SoftmaxAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::tir::{ForKind, PrimExpr, Stmt};
@@ -181,4 +181,37 @@ fn exponentials_of_a_softmax_are_computed_once() {
         calls += usize::from(matches!(expr, PrimExpr::Call { .. }));
     });
     assert_eq!(calls, 1);
+}
+
+/// Those that follow one another are reduced as one, in the same order; a tensor that is read twice
+/// keeps its axes.
+#[test]
+fn axes_that_follow_one_another_are_reduced_together() {
+    let shape = [2, 3, 4, 5, 19];
+    let mut cases = Vec::new();
+    for axes in
+        [&[0, 1][..], &[1, 2], &[3, 4], &[0, 1, 2, 3, 4], &[0, 1, 3, 4], &[1, 3], &[2, 3, 4]]
+    {
+        for op in ["sum", "max"] {
+            let attrs = Attrs::new().with("axis", axes.to_vec()).with("keepdims", true);
+            let mut net = Net::new();
+            let x = net.param(&shape);
+            let reduced = net.call(op, &[x], attrs.clone());
+            let alone = net.finish(reduced);
+            let mut net = Net::new();
+            let x = net.param(&shape);
+            let reduced = net.call(op, &[x], attrs);
+            let distance = net.plain("subtract", &[x, reduced]);
+            let both = net.finish(distance);
+            let extent = |(axis, &extent): (usize, &i64)| {
+                if axes.contains(&(axis as i64)) { 1 } else { extent }
+            };
+            let out: Vec<i64> = shape.iter().enumerate().map(extent).collect();
+            let x = || [Arg::Input(dense(&shape))];
+            cases.push(case(&alone, &x(), &[dense(&out)]));
+            cases.push(case(&both, &x(), &[dense(&shape)]));
+        }
+    }
+    check_all(&cases, &runnable_levels());
+    check_all(&cases, &[without_vectors()]);
 }

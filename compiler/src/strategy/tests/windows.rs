@@ -25,6 +25,10 @@ fn windows_over_planes_have_a_border() {
         // Rows shorter than vectors, in blocks of channels.
         ([1, 40, 7, 7], [3, 3], [1, 1], [1, 1, 1, 1]),
         ([2, 16, 9, 3], [3, 3], [2, 1], [1, 0, 1, 2]),
+        // Pixels that are further apart, in blocks of channels, and rows with nothing around.
+        ([1, 20, 9, 40], [3, 3], [1, 2], [1, 1, 1, 1]),
+        ([1, 2, 17, 62], [3, 3], [2, 1], [0, 0, 0, 0]),
+        ([1, 2, 9, 77], [3, 3], [1, 1], [0, 0, 0, 1]),
         // Axis by axis.
         ([1, 4, 16, 70], [5, 5], [1, 1], [2, 2, 0, 0]),
         ([1, 20, 13, 13], [9, 9], [1, 1], [4, 4, 4, 4]),
@@ -94,6 +98,8 @@ fn depthwise_convolutions_of_volumes_are_windows() {
         // Blocks of channels, the last one not whole, in rows of two heights.
         (40, [3, 13, 7], [3, 3, 3], [1, 1, 1], [1, 1, 1, 1, 1, 1]),
         (16, [5, 7, 9], [3, 3, 3], [2, 2, 2], [0, 1, 1, 1, 1, 1]),
+        // The same in rows of some vectors.
+        (20, [3, 5, 37], [3, 3, 3], [1, 1, 2], [1, 1, 1, 1, 1, 1]),
         // Neither.
         (5, [4, 5, 3], [3, 2, 2], [1, 1, 1], [1, 0, 1, 1, 1, 0]),
     ] {
