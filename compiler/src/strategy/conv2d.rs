@@ -237,7 +237,7 @@ impl Emitter {
             && is_dense(data_buffer)
             && is_dense(output)
         {
-            return Ok(self.planes(conv, data));
+            return Ok(self.planes(conv));
         }
         if !self.is_planar(output) {
             return Ok(self.convolution(conv));
@@ -248,12 +248,12 @@ impl Emitter {
     }
 
     /// Planes from planes: the lanes are pixels of a row, weights are broadcast.
-    fn planes(&mut self, mut conv: Conv, image: StageId) -> Stmt {
+    fn planes(&mut self, mut conv: Conv) -> Stmt {
         let data = conv.data;
         let rule = "convolution of planes along rows";
         if tests_ends(&self.halos(&conv), conv.output[1]) {
             self.note(conv.inner, rule, String::new(), None, None);
-            return self.reduce_planes(conv.root, conv.inner, image);
+            return self.reduce_planes(conv.root, conv.inner, data);
         }
         let border = self.image(&mut conv, None);
         self.note(conv.inner, rule, String::new(), None, None);

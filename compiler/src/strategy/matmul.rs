@@ -426,13 +426,14 @@ impl Emitter {
         Stmt::seq(panels.collect::<Vec<_>>())
     }
 
-    /// Whether rows lie one behind the other, and are so many that they come from beyond the second
-    /// cache level.
+    /// Whether rows lie one behind the other, each step of a sum reads one term of them, and they are so
+    /// many that, with what is made of them, they come from beyond the second cache level.
     fn streams_rows(&self, p: &MatMul) -> bool {
         let rows = p.batch.iter().product::<i64>().saturating_mul(p.rows.most);
         let bytes = rows.saturating_mul(p.k).saturating_mul(p.ty.bytes());
         let is_plain = !p.transpose_a
             && p.row_axis == p.batch.len()
+            && p.rhs.share() == 1
             && self.func.buffers[p.lhs].spec.is_dense();
         is_plain && p.rows.of_run.is_none() && bytes >= self.machine.caches[1] / 2
     }

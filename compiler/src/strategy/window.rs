@@ -139,7 +139,7 @@ impl Emitter {
         let is_tested = !through_blocks && (tests_ends(&halos, row) || !is_around);
         if !into_blocks && is_tested {
             self.note(inner, "windows over planes", String::new(), None, None);
-            return Some(self.reduce_planes(root, inner, data));
+            return Some(self.reduce_planes(root, inner, from));
         }
         let spec = match blocked {
             true => BufferSpec::nchwc(extents, CHANNEL_BLOCK, &halos),
@@ -184,10 +184,11 @@ impl Emitter {
         }
         loops
     }
+
     /// A reduction of windows over planes as they are.
-    pub(super) fn reduce_planes(&mut self, root: StageId, inner: StageId, image: StageId) -> Stmt {
+    pub(super) fn reduce_planes(&mut self, root: StageId, inner: StageId, data: BufferId) -> Stmt {
         let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
-        let is_alone = self.reads_alone(root, Some(image));
+        let is_alone = self.reads_alone(root, self.dag.stage_of(data));
         self.emit_reduction(root, &reduction.repeating(is_alone))
     }
 

@@ -64,11 +64,7 @@ pub fn promote_low_precision(
             wide.push(Some(match promoted.get(&(arg, scope)) {
                 Some(&known) => known,
                 None => {
-                    let value = match joined.contains(&arg).then(|| op_of(old.expr(arg))).flatten()
-                    {
-                        Some((_, call)) => promote_parts(&mut rewriter, call)?,
-                        None => promote(&mut rewriter, arg)?,
-                    };
+                    let value = promote(&mut rewriter, arg, &joined)?;
                     promoted.insert((arg, scope), value);
                     value
                 }
@@ -150,18 +146,15 @@ fn narrow_weights(
     Ok((ty.shape.rank() == 2).then_some((Op::new(&MATMUL), attrs)))
 }
 
-/// What a concatenation of the old function joins, each part as `float32`, joined in the new one.
-fn promote_parts(rewriter: &mut Rewriter, concatenation: &Call) -> Result<ExprId> {
-    let mut parts = Vec::with_capacity(concatenation.args.len());
-    for &part in concatenation.args.iter().flatten() {
-        parts.push(promote(rewriter, part)?);
+/// A value of the old function as a `float32` value of the new one; the parts of what is `joined`, no
+/// one of which is joined itself.
+fn promote(rewriter: &mut Rewriter, old: ExprId, joined: &BTreeSet<ExprId>) -> Result<ExprId> {
+    let call = rewriter.old().expr(old).as_call();
+    if let Some(Call { args, attrs, .. }) = call.filter(|_| joined.contains(&old)).cloned() {
+        let parts = args.into_iter().flatten().map(|part| promote(rewriter, part, joined));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        return Ok(rewriter.builder().call(Op::new(&CONCATENATE), &parts, attrs)?);
     }
-    let attrs = concatenation.attrs.clone();
-    Ok(rewriter.builder().call(Op::new(&CONCATENATE), &parts, attrs)?)
-}
-
-/// A value of the old function as a `float32` value of the new one.
-fn promote(rewriter: &mut Rewriter, old: ExprId) -> Result<ExprId> {
     let value = rewriter.mapped(old);
     let builder = rewriter.builder();
     if let Expr::Constant(constant) = builder.expr(value)

@@ -8,6 +8,7 @@ use super::{
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{Attrs, DType};
 use crate::target::Target;
+use crate::tir::{ForKind, Stmt};
 
 #[test]
 fn matrix_products_of_any_extents() {
@@ -112,8 +113,24 @@ fn rows_that_stream_by_are_asked_for() {
     let case = case(&function, &args, &[dense(&[5, 126, 20])]);
     let wide =
         Target::from_triple("x86_64-unknown-linux-gnu").unwrap().with_cpu("x86-64-v4").unwrap();
-    let text = case.schedule(&[wide]).0.signature().to_string();
+    let kernel = case.schedule(&[wide]).0;
+    let (func, output) = (kernel.signature(), kernel.signature().params[2].buffer);
+    let text = func.to_string();
     assert!(text.contains("prefetch x["), "{text}");
+    // A tile's only loop over rows that stores has all stores of a row.
+    let mut stores = Vec::new();
+    func.body.walk(&mut |stmt| {
+        let Stmt::For { kind: ForKind::Unrolled, body, .. } = stmt else { return };
+        let mut widths = Vec::new();
+        body.walk(&mut |stmt| match stmt {
+            Stmt::For { kind: ForKind::Vectorized, extent, body, .. } if body.touches(output) => {
+                widths.push(extent.as_int());
+            }
+            _ => {}
+        });
+        stores.extend(Some(widths).filter(|widths| !widths.is_empty()));
+    });
+    assert_eq!(stores, [[Some(16), Some(4)]], "{text}");
     check_all(&[case], &runnable_levels());
 }
 

@@ -1,7 +1,7 @@
 //! Windows that reach beyond planes, and large ones that are combined axis by axis.
 
 use super::families::{call, floats};
-use super::{Arg, Net, blocked, check, check_all, dense, sample};
+use super::{Arg, Net, blocked, case, check, check_all, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{Attrs, DType};
 use crate::ops::nn::{AvgPoolAttrs, LrnAttrs, MaxPoolAttrs};
@@ -58,6 +58,26 @@ fn windows_over_planes_have_a_border() {
             check(&function, &[Arg::Input(blocked(&shape, &[]))], &[blocked(&out, &[])]);
         }
     }
+}
+
+/// Pixels that are further apart, and products of two vectors, want lanes that are channels.
+#[test]
+fn windows_of_many_channels_with_a_step_are_made_in_blocks() {
+    let shape = [1, 16, 9, 40];
+    let rules = |strides: [i64; 2]| {
+        let mut net = Net::new();
+        let x = net.param(&shape);
+        let attrs = Attrs::from_struct(&window(&[3, 3], &strides, &[1; 4])).unwrap();
+        let y = net.call("nn.max_pool2d", &[x], attrs);
+        let function = net.finish(y);
+        let out = [1, 16, (9 - 1) / strides[0] + 1, (40 - 1) / strides[1] + 1];
+        let case = case(&function, &[Arg::Input(dense(&shape))], &[dense(&out)]);
+        let loops = case.schedule(&runnable_levels()).0.loops;
+        loops.into_iter().map(|loops| loops.rule).collect::<Vec<_>>()
+    };
+    let planes = "planes from blocks of channels";
+    assert!(rules([1, 2]).iter().any(|rule| *rule == planes));
+    assert!(!rules([2, 1]).iter().any(|rule| *rule == planes));
 }
 
 #[test]
