@@ -12,7 +12,7 @@ use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
-use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
+use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Window, Work, tile_runs};
 use super::window::{halo_fits, halo_needed, tests_ends};
 use super::winograd::algorithm_tunable;
@@ -581,7 +581,8 @@ impl Emitter {
                 x.clone() + dx_.clone(),
             ]
         };
-        let store = tile.store(self, conv.root, conv.inner, &index);
+        let store =
+            tile.store(self, &Outcome { root: conv.root, inner: conv.inner, index: &index });
         tile.wrap(Stmt::seq([clear, Stmt::seq(sums), store]))
     }
 

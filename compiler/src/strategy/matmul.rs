@@ -14,7 +14,7 @@ use super::fetch::{Fetch, Step, Streamed};
 use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
 use super::nest::{block, in_run};
 use super::reduce::Reduction;
-use super::tile::{Column, Columns, Rows, Spilled, Tile, TileType};
+use super::tile::{Column, Columns, Outcome, Rows, Spilled, Tile, TileType};
 use super::tiling::{Order, Run};
 use crate::ir::BufferSpec;
 use crate::ops::broadcast;
@@ -495,10 +495,11 @@ impl Emitter {
         let index = |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| {
             place.index(p, i, place.column.first.clone() + offset)
         };
+        let outcome = Outcome { root: p.root, inner: p.inner, index: &index };
         let (size, most) = match &place.tile.size {
             Size::Known(rows) => {
                 let (tile, sums) = self.product_sums(p, *rows, columns, Some(fetch), place);
-                let store = tile.store(self, p.root, p.inner, &index);
+                let store = tile.store(self, &outcome);
                 return tile.wrap(Stmt::seq([sums, store]));
             }
             Size::OfRun { size, most } => (size, *most),
@@ -520,7 +521,7 @@ impl Emitter {
             valid: (columns.vectors - 1) * columns.lanes + columns.valid,
             widest: columns.lanes,
         };
-        let store = spilled.store(self, p.root, p.inner, &index);
+        let store = spilled.store(self, &outcome);
         Stmt::allocate(memory, Stmt::seq([sums, store]))
     }
 

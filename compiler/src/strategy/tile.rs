@@ -103,19 +103,17 @@ pub(super) type Place = (BufferId, Vec<PrimExpr>);
 /// The weight of a column in the tile and a term in a step.
 pub(super) type Weight<'a> = dyn Fn(&mut Emitter, PrimExpr, PrimExpr) -> PrimExpr + 'a;
 
-/// The index in the result of a row, by its two indices, and a column of the tile.
-pub(super) type Index<'a> = dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr> + 'a;
-
 /// What becomes of a sum.
-struct Target<'a> {
+pub(super) struct Outcome<'a> {
     /// What is stored.
-    root: StageId,
+    pub(super) root: StageId,
     /// What is summed.
-    inner_stage: StageId,
-    index: &'a Index<'a>,
+    pub(super) inner: StageId,
+    /// The index in the result of a row, by its two indices, and a column of the tile.
+    pub(super) index: &'a dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr>,
 }
 
-impl Target<'_> {
+impl Outcome<'_> {
     /// Stores what the root makes of the sum of a row and a column.
     fn store(
         &self,
@@ -125,7 +123,7 @@ impl Target<'_> {
         sum: PrimExpr,
     ) -> Stmt {
         let at = (self.index)(outer, inner, column);
-        emitter.store_element(self.root, Some((self.inner_stage, sum)), &at)
+        emitter.store_element(self.root, Some((self.inner, sum)), &at)
     }
 }
 
@@ -405,24 +403,17 @@ impl Tile {
         emitter.func.store(self.acc, [at], PrimExpr::dot_add(bytes, weights, sum))
     }
 
-    /// Stores what the root makes of each accumulator. `index` is handed the row's indices and the
-    /// column.
+    /// Stores what becomes of each accumulator.
     ///
     /// Rows whose columns lie side by side are stored one behind the other, in the order of memory: a
     /// line of the cache that some stores share is asked for once, and the next ones are foreseen.
-    pub(super) fn store(
-        &self,
-        emitter: &mut Emitter,
-        root: StageId,
-        inner_stage: StageId,
-        index: &Index<'_>,
-    ) -> Stmt {
+    pub(super) fn store(&self, emitter: &mut Emitter, outcome: &Outcome<'_>) -> Stmt {
         let Columns { vectors, lanes, .. } = self.columns;
-        let target = Target { root, inner_stage, index };
-        let by_rows = adjacent(&emitter.func.buffers[emitter.materialised[&root]].spec) > lanes;
+        let result = emitter.materialised[&outcome.root];
+        let by_rows = adjacent(&emitter.func.buffers[result].spec) > lanes;
         let together = if by_rows { vectors } else { 1 };
         let groups = (0..vectors / together).map(|group| group * together..(group + 1) * together);
-        let stmts = groups.map(|group| self.store_vectors(emitter, group, &target));
+        let stmts = groups.map(|group| self.store_vectors(emitter, group, outcome));
         Stmt::seq(stmts.collect::<Vec<_>>())
     }
 
@@ -432,24 +423,27 @@ impl Tile {
         &self,
         emitter: &mut Emitter,
         vectors: Range<i64>,
-        target: &Target<'_>,
+        outcome: &Outcome<'_>,
     ) -> Stmt {
+        let is_alone = vectors.end - vectors.start == 1;
         let mut spilled = Vec::new();
         let rows = self.each_row(emitter, |emitter, outer, inner| {
             let parts = vectors.map(|vector| {
-                let part = self.store_vector(emitter, vector, [outer, inner], target);
+                let part = self.store_vector(emitter, vector, [outer, inner], outcome);
                 part.unwrap_or_else(|| {
                     let memory = self.spilled(emitter, vector);
-                    let part = memory.store_row(emitter, [outer, inner], target);
-                    spilled.push((vector, memory.memory));
+                    let part = memory.store_row(emitter, [outer, inner], outcome);
+                    spilled.push((vector, memory));
                     part
                 })
             });
             Stmt::seq(parts.collect::<Vec<_>>())
         });
-        spilled.into_iter().fold(rows, |stmt, (vector, memory)| {
-            let spill = self.spill_vector(emitter, memory, vector, 0);
-            Stmt::allocate(memory, Stmt::seq([spill, stmt]))
+        spilled.into_iter().fold(rows, |rows, (vector, spilled)| {
+            // With nothing stored between, rows need not be written out.
+            let rows = if is_alone { spilled.store(emitter, outcome) } else { rows };
+            let spill = self.spill_vector(emitter, spilled.memory, vector, 0);
+            Stmt::allocate(spilled.memory, Stmt::seq([spill, rows]))
         })
     }
 
@@ -459,14 +453,14 @@ impl Tile {
         emitter: &mut Emitter,
         vector: i64,
         [outer, inner]: [&PrimExpr; 2],
-        target: &Target<'_>,
+        outcome: &Outcome<'_>,
     ) -> Option<Stmt> {
         let lanes = self.columns.lanes;
         let last = vector + 1 == self.columns.vectors;
         let overruns = last && self.columns.valid < lanes;
         let stmt = self.each_lane(emitter, |emitter, lane| {
             let value = emitter.func.load(self.acc, [self.at(outer, inner, vector, lane)]);
-            target.store(emitter, [outer, inner], lane.clone() + vector * lanes, value)
+            outcome.store(emitter, [outer, inner], lane.clone() + vector * lanes, value)
         });
         let Stmt::For { var, body, .. } = &stmt else { unreachable!("a loop over lanes") };
         let fits = emitter.can_vectorize(body, *var, lanes, overruns);
@@ -533,27 +527,20 @@ pub(super) struct Spilled {
 }
 
 impl Spilled {
-    /// Stores what the root makes of each sum: in vectors where that can be.
-    pub(super) fn store(
-        &self,
-        emitter: &mut Emitter,
-        root: StageId,
-        inner_stage: StageId,
-        index: &Index<'_>,
-    ) -> Stmt {
-        let target = Target { root, inner_stage, index };
+    /// Stores what becomes of each sum: in vectors where that can be.
+    pub(super) fn store(&self, emitter: &mut Emitter, outcome: &Outcome<'_>) -> Stmt {
         self.each_row(emitter, |emitter, outer, inner| {
-            self.store_row(emitter, [outer, inner], &target)
+            self.store_row(emitter, [outer, inner], outcome)
         })
     }
 
     /// Stores a row.
-    fn store_row(&self, emitter: &mut Emitter, row: [&PrimExpr; 2], target: &Target<'_>) -> Stmt {
+    fn store_row(&self, emitter: &mut Emitter, row: [&PrimExpr; 2], outcome: &Outcome<'_>) -> Stmt {
         let [outer, inner] = row;
         let element = |emitter: &mut Emitter, column: PrimExpr| {
             let number = outer.clone() * self.rows[1].clone() + inner.clone();
             let value = emitter.func.load(self.memory, [number, column.clone()]);
-            target.store(emitter, row, column + self.first, value)
+            outcome.store(emitter, row, column + self.first, value)
         };
         let mut stmts = Vec::new();
         let mut first = 0;

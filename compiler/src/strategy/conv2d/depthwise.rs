@@ -4,7 +4,7 @@ use super::taps::Taps;
 use super::{Conv, around};
 use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
-use crate::strategy::tile::{ColumnRun, Columns, Rows, Tile, steps};
+use crate::strategy::tile::{ColumnRun, Columns, Outcome, Rows, Tile, steps};
 use crate::strategy::tiling::{Run, tile_runs};
 use crate::target::CHANNEL_BLOCK;
 use crate::tir::{ForKind, PrimExpr, Stmt};
@@ -114,7 +114,8 @@ impl Emitter {
                 x.clone() + dx_.clone(),
             ]
         };
-        let store = tile.store(self, conv.root, conv.inner, &index);
+        let store =
+            tile.store(self, &Outcome { root: conv.root, inner: conv.inner, index: &index });
         let next = self.prefetch_below(conv, run, [n, channel, y, x]);
         tile.wrap(Stmt::seq([clear, next, sum, store]))
     }
