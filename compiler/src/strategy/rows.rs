@@ -71,11 +71,14 @@ impl Emitter {
     /// another one stores in its own row only.
     pub(super) fn row_axes(&mut self, roots: &[Root]) -> Option<usize> {
         let [first, .., _] = roots else { return None };
-        // What is moved is not read again.
-        let moves = |root: &Root| {
-            matches!(self.dag.stages[root.stage].kind, StageKind::Compute(PrimExpr::Load { .. }))
+        // What is moved is not read again: loops over memory as it lies have no ends of rows.
+        let moves_in_parts = |root: &Root| {
+            let lanes = self.machine.lanes(self.dag.dtype(root.stage)).max(1);
+            let is_whole = self.dag.shape(root.stage).last().is_some_and(|row| row % lanes == 0);
+            let kind = &self.dag.stages[root.stage].kind;
+            !is_whole && matches!(kind, StageKind::Compute(PrimExpr::Load { .. }))
         };
-        if roots.iter().all(moves) {
+        if roots.iter().all(moves_in_parts) {
             return None;
         }
         let shape = self.dag.shape(first.stage).to_vec();

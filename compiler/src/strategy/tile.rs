@@ -527,21 +527,65 @@ pub(super) struct Spilled {
 }
 
 impl Spilled {
-    /// Stores what becomes of each sum: in vectors where that can be.
+    /// Stores what becomes of each sum: in vectors where that can be. Of the other columns, which mostly
+    /// are planes of the result, one is stored behind the other.
     pub(super) fn store(&self, emitter: &mut Emitter, outcome: &Outcome<'_>) -> Stmt {
-        self.each_row(emitter, |emitter, outer, inner| {
-            self.store_row(emitter, [outer, inner], outcome)
-        })
+        let mut done = 0;
+        let vectors = self.each_row(emitter, |emitter, outer, inner| {
+            let (vectors, columns) = self.vectors_of_row(emitter, [outer, inner], outcome);
+            done = columns;
+            vectors
+        });
+        let rest = self.behind(emitter, done, |emitter, column| {
+            self.each_row(emitter, |emitter, outer, inner| {
+                self.element(emitter, [outer, inner], column, outcome)
+            })
+        });
+        Stmt::seq([vectors, rest])
     }
 
     /// Stores a row.
     fn store_row(&self, emitter: &mut Emitter, row: [&PrimExpr; 2], outcome: &Outcome<'_>) -> Stmt {
-        let [outer, inner] = row;
-        let element = |emitter: &mut Emitter, column: PrimExpr| {
-            let number = outer.clone() * self.rows[1].clone() + inner.clone();
-            let value = emitter.func.load(self.memory, [number, column.clone()]);
-            outcome.store(emitter, row, column + self.first, value)
-        };
+        let (vectors, done) = self.vectors_of_row(emitter, row, outcome);
+        let rest = self
+            .behind(emitter, done, |emitter, column| self.element(emitter, row, column, outcome));
+        Stmt::seq([vectors, rest])
+    }
+
+    /// The columns behind so many, element by element.
+    fn behind(
+        &self,
+        emitter: &mut Emitter,
+        first: i64,
+        element: impl FnOnce(&mut Emitter, PrimExpr) -> Stmt,
+    ) -> Stmt {
+        if first == self.valid {
+            return Stmt::nop();
+        }
+        let (lane, var) = emitter.counter("l", self.valid - first);
+        let body = element(emitter, lane + first);
+        around(var, self.valid - first, body)
+    }
+
+    fn element(
+        &self,
+        emitter: &mut Emitter,
+        [outer, inner]: [&PrimExpr; 2],
+        column: PrimExpr,
+        outcome: &Outcome<'_>,
+    ) -> Stmt {
+        let number = outer.clone() * self.rows[1].clone() + inner.clone();
+        let value = emitter.func.load(self.memory, [number, column.clone()]);
+        outcome.store(emitter, [outer, inner], column + self.first, value)
+    }
+
+    /// The first columns of a row as vectors, and how many these are.
+    fn vectors_of_row(
+        &self,
+        emitter: &mut Emitter,
+        row: [&PrimExpr; 2],
+        outcome: &Outcome<'_>,
+    ) -> (Stmt, i64) {
         let mut stmts = Vec::new();
         let mut first = 0;
         let mut width = self.widest;
@@ -551,7 +595,7 @@ impl Spilled {
                 continue;
             }
             let (lane, var) = emitter.counter("l", width);
-            let body = element(emitter, lane + first);
+            let body = self.element(emitter, row, lane + first, outcome);
             if !emitter.can_vectorize(&body, var, width, false) {
                 break;
             }
@@ -559,12 +603,7 @@ impl Spilled {
             stmts.push(Stmt::for_loop(var, min, extent, ForKind::Vectorized, body));
             first += width;
         }
-        if first < self.valid {
-            let (lane, var) = emitter.counter("l", self.valid - first);
-            let drain = element(emitter, lane + first);
-            stmts.push(around(var, self.valid - first, drain));
-        }
-        Stmt::seq(stmts)
+        (Stmt::seq(stmts), first)
     }
 
     /// `body` for each row, in loops.
