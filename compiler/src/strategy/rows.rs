@@ -71,9 +71,10 @@ impl Emitter {
     /// another one stores in its own row only.
     pub(super) fn row_axes(&mut self, roots: &[Root]) -> Option<usize> {
         let [first, .., _] = roots else { return None };
-        // What is moved is not read again: loops over memory as it lies have no ends of rows.
+        // What is moved is not read again: loops over memory as it lies have no ends of rows. All
+        // versions of a kernel answer alike, as their parameters are the same.
         let moves_in_parts = |root: &Root| {
-            let lanes = self.machine.lanes(self.dag.dtype(root.stage)).max(1);
+            let lanes = self.packing.lanes(self.dag.dtype(root.stage)).max(1);
             let is_whole = self.dag.shape(root.stage).last().is_some_and(|row| row % lanes == 0);
             let kind = &self.dag.stages[root.stage].kind;
             !is_whole && matches!(kind, StageKind::Compute(PrimExpr::Load { .. }))

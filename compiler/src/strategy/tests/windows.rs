@@ -76,8 +76,8 @@ fn windows_of_many_channels_with_a_step_are_made_in_blocks() {
         loops.into_iter().map(|loops| loops.rule).collect::<Vec<_>>()
     };
     let planes = "planes from blocks of channels";
-    assert!(rules([1, 2]).iter().any(|rule| *rule == planes));
-    assert!(!rules([2, 1]).iter().any(|rule| *rule == planes));
+    assert!(rules([1, 2]).contains(&planes));
+    assert!(!rules([2, 1]).contains(&planes));
 }
 
 #[test]
