@@ -488,6 +488,12 @@ impl Target {
         self.has_feature(feature)
     }
 
+    /// Whether products of any `int16`, two of which are added to each of so many `int32`, are an
+    /// instruction.
+    pub fn has_word_dot_add(&self, lanes: u32) -> bool {
+        self.arch != "aarch64" && self.has_pair_add(lanes)
+    }
+
     /// Whether rounding a float to an integer, in any direction, is an instruction.
     pub fn has_rounding(&self) -> bool {
         match self.arch.as_str() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::codegen::CodegenError;
 use crate::ir::DType;
-use crate::target::Target;
+use crate::target::{Endian, Target};
 use crate::tir::transform::NOALIAS_ATTR;
 use crate::tir::{
     Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
@@ -158,6 +158,25 @@ pub(super) fn repeated(operand: PrimType, lanes: &[u32]) -> Option<DType> {
     let is_wider = all > operand.lanes && all.is_multiple_of(operand.lanes);
     let is_plain = operand.lanes > 1 && operand.dtype != DType::Bool;
     (is_repeated && is_wider && is_plain).then_some(word)
+}
+
+/// A vector of bytes, and which of each two, if a cast of an expression is those as words. Processors
+/// whose first byte is the lowest have that without a shuffle.
+pub(super) fn alternate_words<'a>(
+    value: &'a PrimExpr,
+    dtype: DType,
+    target: &Target,
+) -> Option<(&'a PrimExpr, u32)> {
+    let PrimExpr::Shuffle { vectors, lanes } = value else { return None };
+    let ([bytes], [first @ (0 | 1), ..]) = (vectors.as_slice(), lanes.as_slice()) else {
+        return None;
+    };
+    let ty = bytes.ty();
+    let is_byte = matches!(ty.dtype, DType::I8 | DType::U8) && dtype == DType::I16;
+    let is_half = lanes.len() as u32 * 2 == ty.lanes && lanes.len() > 1;
+    let alternates = lanes.iter().zip(0..).all(|(lane, place)| *lane == 2 * place + first);
+    let fits = is_byte && is_half && alternates && target.endian == Endian::Little;
+    fits.then_some((bytes, *first))
 }
 
 /// Whether lanes of 64 bytes are the first of each quarter, the second of each, and so on, and the

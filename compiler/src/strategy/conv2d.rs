@@ -16,6 +16,7 @@ use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Tile, TileTyp
 use super::tiling::{Order, Run, Window, Work, tile_runs};
 use super::window::{halo_fits, halo_needed, tests_ends};
 use super::winograd::algorithm_tunable;
+use super::words::Words;
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
@@ -171,6 +172,30 @@ struct Place<'a> {
     y: &'a PrimExpr,
     x: &'a PrimExpr,
     number: &'a PrimExpr,
+    /// The weights of its columns as words, if they are there.
+    wide: Option<BufferId>,
+}
+
+impl Direct<'_> {
+    /// The weight of a column behind one of a group, and of a term of a step: a channel, or a tap of a
+    /// row.
+    fn weight(
+        &self,
+        [g, o]: [&PrimExpr; 2],
+        [c, ky, kx]: &[PrimExpr; 3],
+    ) -> impl Fn(&mut Emitter, PrimExpr, PrimExpr) -> PrimExpr {
+        let [channels, taps] = self.terms();
+        let weight = self.conv.weight;
+        move |emitter, column, term| {
+            let (o, c) = (o.clone() + column, c.clone() + term.clone() * channels);
+            emitter.func.load(weight, vec![g.clone(), o, c, ky.clone(), kx.clone() + term * taps])
+        }
+    }
+
+    /// Channels, and taps of a row, from one term of a step to the next.
+    fn terms(&self) -> [i64; 2] {
+        if self.block.is_some() { [1, 0] } else { [0, 1] }
+    }
 }
 
 impl Emitter {
@@ -400,7 +425,7 @@ impl Emitter {
                         let panels = runs.iter().map(|run| {
                             let fetch = fetch(run, &tiles);
                             emitter.over_panels(&conv, run, &mut |emitter, n, g, column| {
-                                let place = Place { n, g, column, y, x, number };
+                                let place = Place { n, g, column, y, x, number, wide: None };
                                 emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
                                     emitter.tile(&direct, tile, run.columns, &fetch, &place)
                                 })
@@ -438,21 +463,45 @@ impl Emitter {
         tiles: &[[Run; 2]],
         first: &PrimExpr,
     ) -> Stmt {
+        let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
         self.over_panels(direct.conv, run, &mut |emitter, n, g, column| {
+            let widened = emitter.widen_panel(direct, run.columns, count, [g, &column.first]);
+            let wide = widened.as_ref().map(|(buffer, _)| *buffer);
             let mut before = 0;
             let tiles = tiles.iter().map(|&tile| {
                 let others = before;
                 before += tile[0].count * tile[1].count;
                 emitter.over_tiles(tile, &mut |emitter, y, x, number| {
                     let (y, number) = (&(first.clone() + y.clone()), &(number.clone() + others));
-                    let place = Place { n, g, column, y, x, number };
+                    let place = Place { n, g, column, y, x, number, wide };
                     emitter.narrowed(direct.conv, tile, x, &mut |emitter, tile| {
                         emitter.tile(direct, tile, run.columns, fetch, &place)
                     })
                 })
             });
-            Stmt::seq(tiles.collect::<Vec<_>>())
+            let tiles = Stmt::seq(tiles.collect::<Vec<_>>());
+            match widened {
+                Some((buffer, fill)) => Stmt::allocate(buffer, Stmt::seq([fill, tiles])),
+                None => tiles,
+            }
         })
+    }
+
+    /// The weights of a tile's columns as words, if several tiles go over them: where they are, and what
+    /// fills it.
+    fn widen_panel(
+        &mut self,
+        direct: &Direct<'_>,
+        columns: Columns,
+        tiles: i64,
+        place: [&PrimExpr; 2],
+    ) -> Option<(BufferId, Stmt)> {
+        let Direct { conv, block } = *direct;
+        let buffer = self.words(conv.ty, columns, [conv.work(block).depth, tiles])?;
+        let fill = self.sum(direct, &|emitter, at, step| {
+            emitter.widen_step(Words { buffer, step }, columns, &direct.weight(place, &at))
+        });
+        Some((buffer, Stmt::block("wide", fill)))
     }
 
     /// Loops over the tiles of one size; `body` is handed the first pixel and the tile's number.
@@ -521,8 +570,8 @@ impl Emitter {
         fetch: &Fetch,
         place: &Place<'_>,
     ) -> Stmt {
-        let Direct { conv, block } = *direct;
-        let Place { n, g, column, y, x, number: tile_number } = *place;
+        let conv = direct.conv;
+        let Place { n, g, column, y, x, number: tile_number, wide } = *place;
         let o = &column.first;
         let rows = Rows { outer: lines.size, inner: pixels.size };
         let tile = Tile::new(self, rows, columns, conv.ty);
@@ -531,21 +580,16 @@ impl Emitter {
         let [sy, sx] = conv.strides;
         let [dy, dx] = conv.dilation;
         let [py, px] = conv.padding;
-        let (data, weight) = (conv.data, conv.weight);
-        let step = |emitter: &mut Emitter, [c, ky, kx]: [PrimExpr; 3], number: &PrimExpr| {
+        let step = |emitter: &mut Emitter, at: [PrimExpr; 3], number: &PrimExpr| {
+            let weights = direct.weight([g, o], &at);
+            let [c, ky, kx] = &at;
             let channel = g.clone() * conv.in_channels + c.clone();
-            // Terms of a step are channels, or taps of a row.
-            let (channels, taps) = if block.is_some() { (1, 0) } else { (0, 1) };
-            let weights = |emitter: &mut Emitter, column: PrimExpr, term: PrimExpr| {
-                let (o, c) = (o.clone() + column, c.clone() + term.clone() * channels);
-                let at = [g.clone(), o, c, ky.clone(), kx.clone() + term * taps];
-                emitter.func.load(weight, at)
-            };
+            let [channels, taps] = direct.terms();
             let pixel = |[dy_, dx_]: [&PrimExpr; 2], _: PrimExpr, term: PrimExpr| {
                 let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
                 let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
                 let channel = channel.clone() + term.clone() * channels;
-                (data, vec![n.clone(), channel, y, x + term * taps])
+                (conv.data, vec![n.clone(), channel, y, x + term * taps])
             };
             let zero = PrimExpr::index(0);
             let step = Step {
@@ -557,22 +601,13 @@ impl Emitter {
                 rows: None,
             };
             let mut stmts = fetch.step(emitter, columns, step);
-            stmts.push(tile.multiply_add(emitter, &weights, &pixel));
+            stmts.push(match wide {
+                Some(buffer) => tile.add_words(emitter, Words { buffer, step: number }, &pixel),
+                None => tile.multiply_add(emitter, &weights, &pixel),
+            });
             Stmt::seq(stmts)
         };
-        let mut sums = Vec::new();
-        if let Some(size) = block {
-            let (blocks, rest) = (conv.in_channels / size, conv.in_channels % size);
-            for (first, blocks, size) in
-                [(0, blocks, size), (blocks * size, i64::from(rest > 0), rest)]
-            {
-                if blocks > 0 {
-                    sums.push(self.taps(conv, first, blocks, size, 1, &step));
-                }
-            }
-        } else {
-            sums.push(self.taps(conv, 0, conv.in_channels, 1, conv.ty.depth(), &step));
-        }
+        let sum = self.sum(direct, &step);
         let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
             vec![
                 n.clone(),
@@ -583,7 +618,24 @@ impl Emitter {
         };
         let store =
             tile.store(self, &Outcome { root: conv.root, inner: conv.inner, index: &index });
-        tile.wrap(Stmt::seq([clear, Stmt::seq(sums), store]))
+        tile.wrap(Stmt::seq([clear, sum, store]))
+    }
+
+    /// Loops over the steps of a sum; `step` is handed channel and tap, and the step's number.
+    fn sum(
+        &mut self,
+        direct: &Direct<'_>,
+        step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let Direct { conv, block } = *direct;
+        let Some(size) = block else {
+            return self.taps(conv, 0, conv.in_channels, 1, conv.ty.depth(), step);
+        };
+        let (blocks, rest) = (conv.in_channels / size, conv.in_channels % size);
+        let parts = [(0, blocks, size), (blocks * size, i64::from(rest > 0), rest)];
+        let parts = parts.into_iter().filter(|(_, blocks, _)| *blocks > 0);
+        let sums = parts.map(|(first, blocks, size)| self.taps(conv, first, blocks, size, 1, step));
+        Stmt::seq(sums.collect::<Vec<_>>())
     }
 
     /// Loops over blocks of input channels, taps, some of a row at once, and the channels of a block.

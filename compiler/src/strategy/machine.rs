@@ -19,6 +19,9 @@ pub struct Machine {
     /// Whether an instruction multiplies four bytes with as many others and adds them to each lane of
     /// a register: [`PrimExpr::DotAdd`](crate::tir::PrimExpr::DotAdd).
     pub dot: bool,
+    /// Whether that takes an instruction for two of each four bytes and one for the others, both
+    /// widened to words before.
+    pub words: bool,
     /// Whether the lanes of a register can be of `float16`, not of `float32` that they are converted to.
     pub halves: bool,
 }
@@ -47,9 +50,12 @@ impl Machine {
         };
         let vector_bits = u32::try_from(target.vector_bits()).unwrap_or(0);
         let caches = target.registered_cpu().map_or(caches, |cpu| cpu.caches);
-        let dot = target.has_dot_add(vector_bits / DType::I32.bits());
+        let sums = vector_bits / DType::I32.bits();
+        let dot = target.has_dot_add(sums);
+        // An instruction of two operands overwrites one, which other rows need.
+        let words = !dot && has("avx") && target.has_word_dot_add(sums);
         let halves = target.has_fp16_arithmetic();
-        Machine { vector_bits, registers, caches, dot, halves }
+        Machine { vector_bits, registers, caches, dot, words, halves }
     }
 
     /// The registers, for which choices are measured.
@@ -172,7 +178,10 @@ mod tests {
             let vector_bits = bits as u32;
             let caches = LARGE_CACHES;
             let (dot, halves) = (false, false);
-            assert_eq!(machine, Machine { vector_bits, registers: 32, caches, dot, halves });
+            assert_eq!(
+                machine,
+                Machine { vector_bits, registers: 32, caches, dot, words: true, halves }
+            );
         }
     }
 
@@ -183,6 +192,7 @@ mod tests {
             registers: 32,
             caches: LARGE_CACHES,
             dot: false,
+            words: false,
             halves: false,
         };
         assert_eq!(avx512.tile_rows(2), 14);
@@ -193,6 +203,7 @@ mod tests {
             registers: 16,
             caches: SMALL_CACHES,
             dot: false,
+            words: false,
             halves: false,
         };
         assert_eq!(avx2.tile_rows(2), 6);

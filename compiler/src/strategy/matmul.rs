@@ -16,6 +16,7 @@ use super::nest::{block, in_run};
 use super::reduce::Reduction;
 use super::tile::{Column, Columns, Outcome, Rows, Spilled, Tile, TileType};
 use super::tiling::{Order, Run};
+use super::words::Words;
 use crate::ir::BufferSpec;
 use crate::ops::broadcast;
 use crate::te::StageId;
@@ -102,7 +103,7 @@ struct Place<'a> {
     batch: &'a [PrimExpr],
     tile: &'a TileRows,
     column: &'a Column,
-    /// The tile's columns of the matrix as the sums' numbers, if they are there.
+    /// The tile's columns of the matrix as the sums' numbers, or as words, if they are there.
     wide: Option<BufferId>,
     /// Whether its rows are read for it alone, from beyond the caches that are near.
     streamed: bool,
@@ -581,7 +582,12 @@ impl Emitter {
             }),
         };
         let mut stmts = fetch.map_or_else(Vec::new, |fetch| fetch.step(self, columns, step));
-        stmts.push(tile.multiply_add(self, &weights, &value));
+        stmts.push(match wide {
+            Some(buffer) if p.ty.fours => {
+                tile.add_words(self, Words { buffer, step: &number }, &value)
+            }
+            _ => tile.multiply_add(self, &weights, &value),
+        });
         let sum = match (&p.terms, loops.as_slice()) {
             (Some(terms), &[(k_var, ..)]) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
             _ => over_terms(loops, Stmt::seq(stmts)),

@@ -32,6 +32,7 @@ mod tiling;
 mod turn;
 mod window;
 mod winograd;
+mod words;
 
 #[cfg(test)]
 mod tests;

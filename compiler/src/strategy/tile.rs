@@ -91,7 +91,12 @@ impl TileType {
         // AArch64, which has 32 registers of 128 bits, corrects sums or widens bytes besides, and compilers
         // read the bytes of all rows first.
         let is_aarch64 = (machine.registers, machine.vector_bits) == (32, 128);
-        let (others, each) = if is_aarch64 { (2, vectors + 1) } else { (1, vectors.max(1)) };
+        // Words are twice as many registers as bytes, and products of them have one of their own.
+        let (others, each) = match is_aarch64 {
+            true => (2, vectors + 1),
+            false if machine.words => (3 + vectors, vectors.max(1)),
+            false => (1, vectors.max(1)),
+        };
         let free = (i64::from(machine.registers) - vectors - others) / each;
         rows.min(free.max(1))
     }
@@ -286,7 +291,7 @@ impl Tile {
     }
 
     /// `body` for each row, written out; it is handed the row's two indices.
-    fn each_row(
+    pub(super) fn each_row(
         &self,
         emitter: &mut Emitter,
         body: impl FnOnce(&mut Emitter, &PrimExpr, &PrimExpr) -> Stmt,
@@ -378,15 +383,26 @@ impl Tile {
         [outer, inner]: [&PrimExpr; 2],
         vector: i64,
     ) -> Stmt {
-        let (lanes, first) = (self.columns.lanes as u32, vector * self.columns.lanes);
-        let four = FOUR as u32;
-        let ramp = |lanes: u32| PrimExpr::ramp(PrimExpr::index(0), 1, lanes);
-        let bytes = || ramp(lanes * four);
-        let w = weight(emitter, bytes().floordiv(FOUR) + first, bytes().floormod(FOUR));
-        let func = &emitter.func;
-        let (lhs, at) = value([outer, inner], PrimExpr::index(first), ramp(four));
-        let a = func.load(lhs, at).shuffle((0..lanes * four).map(|lane| lane % four).collect());
+        let first = vector * self.columns.lanes;
+        let bytes = PrimExpr::ramp(PrimExpr::index(0), 1, (self.columns.lanes * FOUR) as u32);
+        let w = weight(emitter, bytes.clone().floordiv(FOUR) + first, bytes.floormod(FOUR));
+        let a = self.fours(emitter, value, [outer, inner], first);
         self.add_dot(emitter, [outer, inner], vector, (a, w))
+    }
+
+    /// The four bytes of a row that a step takes, once for each column of a vector.
+    pub(super) fn fours(
+        &self,
+        emitter: &Emitter,
+        value: &dyn Fn([&PrimExpr; 2], PrimExpr, PrimExpr) -> Place,
+        rows: [&PrimExpr; 2],
+        first: i64,
+    ) -> PrimExpr {
+        let (lanes, four) = (self.columns.lanes as u32, FOUR as u32);
+        let terms = PrimExpr::ramp(PrimExpr::index(0), 1, four);
+        let (lhs, at) = value(rows, PrimExpr::index(first), terms);
+        let repeated = (0..lanes * four).map(|lane| lane % four).collect();
+        emitter.func.load(lhs, at).shuffle(repeated)
     }
 
     /// Adds the products of fours of bytes to the sums of a row.

@@ -11,6 +11,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::machine::{FEW_ROWS, MIDDLE_RATE, Machine, PER_CYCLE, split_even};
+use super::words::MIN_TILES;
 use crate::ir::DType;
 
 /// Cycles until a sum can be added to again.
@@ -155,6 +156,9 @@ impl Tiling {
         for vectors in widths {
             let cuts = Cuts::of(machine, work, vectors * packing.sums(work.sum));
             let orders = [Order::Panels { blocks: 1 }, work.blocked_order(machine), Order::Rows];
+            // What is widened for many rows are panels, one by one.
+            let most = if work.is_widened(machine) { 2 } else { 3 };
+            let orders = orders.into_iter().take(most);
             all.extend(orders.map(|order| cuts.tiling(work, order, vectors)));
         }
         // Of equal ones the first.
@@ -239,6 +243,12 @@ impl Work {
         self.window.bytes(self.rows)
     }
 
+    /// Whether panels of its weights are widened to words before tiles go over them.
+    fn is_widened(&self, machine: Machine) -> bool {
+        let most = MIN_TILES * machine.tile_rows(2);
+        machine.words && self.sum == DType::I32 && self.rows[0] * self.rows[1] >= most
+    }
+
     /// How many registers of a machine the rows of a panel may have.
     fn widths(&self, machine: Machine) -> RangeInclusive<i64> {
         let lanes = machine.sums(self.sum);
@@ -247,6 +257,7 @@ impl Work {
             1 if machine.registers < 32 => (6, 6),
             few @ 1..=FEW_ROWS => (machine.vectors_of_few(few), machine.vectors_of_few(few)),
             _ if machine.registers >= 32 => (2, 4),
+            _ if self.is_widened(machine) => (2, 2),
             _ => (2, 3),
         };
         least.min(needed)..=most.min(needed)

@@ -273,7 +273,7 @@ impl PrimExpr {
         }
     }
 
-    /// `c` plus the products of `a` and `b` in groups of four; see [`DotAdd`](Self::DotAdd).
+    /// `c` plus the products of `a` and `b` in groups; see [`DotAdd`](Self::DotAdd).
     pub fn dot_add(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> Self {
         PrimExpr::DotAdd { a: Box::new(a), b: Box::new(b), c: Box::new(c) }
     }
@@ -292,6 +292,12 @@ impl PrimExpr {
     /// Lanes chosen from one vector.
     pub fn shuffle(self, lanes: Vec<u32>) -> Self {
         PrimExpr::Shuffle { vectors: vec![self], lanes }
+    }
+
+    /// Every second one of a vector of bytes as words, the first of all among them or the second.
+    pub fn alternate_words(self, first: u32) -> Self {
+        let words = self.ty().lanes / 2;
+        self.shuffle((0..words).map(|word| 2 * word + first).collect()).cast(DType::I16)
     }
 
     /// One lane as a scalar.

@@ -274,12 +274,12 @@ pub enum PrimExpr {
         /// Addend.
         c: Box<PrimExpr>,
     },
-    /// `c + a · b` in groups of four: lane i of the result is `c[i]` plus the products of lanes
-    /// 4i to 4i + 3 of `a` and `b`; sums wrap.
+    /// `c + a · b` in groups: lane i of the result is `c[i]` plus the products of the four lanes of
+    /// `a` and `b` that take its place, if they are bytes, or of the two, if they are words; sums wrap.
     DotAdd {
-        /// Four times the lanes of `c`, `uint8`.
+        /// Four times the lanes of `c`, `uint8`, or twice, `int16`.
         a: Box<PrimExpr>,
-        /// Four times the lanes of `c`, `int8`.
+        /// As many lanes, `int8` or `int16`.
         b: Box<PrimExpr>,
         /// Addend, `int32`.
         c: Box<PrimExpr>,

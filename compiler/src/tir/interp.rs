@@ -321,12 +321,20 @@ impl Interp<'_> {
     fn dot_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
         let (a, b) = self.pair(a, b)?;
         let c = self.expr(c)?;
+        let group = a.lanes() / c.lanes().max(1);
+        let factors = |part: usize| -> Result<[i32; 2]> {
+            let (a, b) = (a.lane(part)?, b.lane(part)?);
+            Ok(match group {
+                2 => [i32::from(a as i16), i32::from(b as i16)],
+                _ => [i32::from(a as u8), i32::from(b as i8)],
+            })
+        };
         let lanes = (0..c.lanes())
             .map(|lane| {
                 let mut sum = c.lane(lane)? as i32;
-                for part in lane * 4..lane * 4 + 4 {
-                    let product = i32::from(a.lane(part)? as u8) * i32::from(b.lane(part)? as i8);
-                    sum = sum.wrapping_add(product);
+                for part in lane * group..(lane + 1) * group {
+                    let [a, b] = factors(part)?;
+                    sum = sum.wrapping_add(a * b);
                 }
                 Ok(i64::from(sum) as u64)
             })

@@ -41,8 +41,10 @@ impl PrimExpr {
                 body: Box::new(body.lane_expr(lane)),
             },
             PrimExpr::DotAdd { a, b, c } => {
-                let part =
-                    |vector: &PrimExpr| vector.clone().shuffle((lane * 4..lane * 4 + 4).collect());
+                let group = a.ty().lanes / c.ty().lanes.max(1);
+                let part = |vector: &PrimExpr| {
+                    vector.clone().shuffle((lane * group..(lane + 1) * group).collect())
+                };
                 PrimExpr::dot_add(part(a), part(b), c.lane_expr(lane))
             }
             PrimExpr::Var { .. } => self.clone().lane(lane),

@@ -24,7 +24,7 @@ const DTYPES: [DType; 11] = [
 ];
 
 /// Elements of each input.
-pub(crate) const ELEMENTS: i64 = 32;
+pub(crate) const ELEMENTS: i64 = 72;
 
 /// Stores of one function, so that one compilation tests many expressions.
 const STORES: i64 = 24;
@@ -87,7 +87,7 @@ impl Generator<'_> {
         }
         let below = depth - 1;
         let operand = |this: &mut Self| this.expr(func, ty, below);
-        match self.number(12) {
+        match self.number(13) {
             0 => self.leaf(func, ty),
             1 if ty.dtype == DType::Bool => {
                 let dtype = self.dtype_of_width(ty.lanes);
@@ -159,6 +159,18 @@ impl Generator<'_> {
                 let lanes =
                     (0..ty.lanes).map(|_| self.number(2 * ty.lanes as usize) as u32).collect();
                 PrimExpr::Shuffle { vectors, lanes }
+            }
+            8 if ty.dtype == DType::I32 && ty.bits() <= self.vector_bits => {
+                let (factors, group) =
+                    [([DType::U8, DType::I8], 4), ([DType::I16; 2], 2)][self.number(2)];
+                let factors = factors.map(|dtype| PrimType::vector(dtype, ty.lanes * group));
+                let [a, b] = factors.map(|ty| self.expr(func, ty, below));
+                PrimExpr::dot_add(a, b, operand(self))
+            }
+            8 if ty.dtype == DType::I16 && ty.bits() <= self.vector_bits => {
+                let dtype = [DType::I8, DType::U8][self.number(2)];
+                let bytes = self.expr(func, PrimType::vector(dtype, ty.lanes * 2), below);
+                bytes.alternate_words(self.number(2) as u32)
             }
             _ => {
                 let op = BinaryOp::ALL[self.number(14)].0;

@@ -544,13 +544,15 @@ impl Verifier<'_> {
     }
 
     fn dot_add(&mut self, a: PrimType, b: PrimType, c: PrimType) -> PrimType {
-        let lanes = c.lanes.saturating_mul(4);
-        let fits = [(a, DType::U8), (b, DType::I8)]
-            .iter()
-            .all(|(ty, dtype)| *ty == PrimType::vector(*dtype, lanes));
+        let takes = |dtypes: [DType; 2], group: u32| {
+            let lanes = c.lanes.saturating_mul(group);
+            [a, b] == dtypes.map(|dtype| PrimType::vector(dtype, lanes))
+        };
+        let fits = takes([DType::U8, DType::I8], 4) || takes([DType::I16; 2], 2);
         if !fits || c.dtype != DType::I32 {
             self.error(format!(
-                "dot_add of {a}, {b} and {c}: it takes uint8 and int8, four lanes for each of int32"
+                "dot_add of {a}, {b} and {c}: it takes uint8 and int8, four lanes for each of int32, \
+                 or int16, two lanes"
             ));
         }
         c

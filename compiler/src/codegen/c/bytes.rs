@@ -33,20 +33,13 @@ pub(super) fn dot_add(preamble: &mut Preamble, ty: PrimType, target: &Target) ->
         }
         if !target.has_dot_add(ty.lanes) {
             // Even bytes and odd ones.
-            let words = |dtype| PrimType::vector(dtype, ty.lanes * 2);
-            let (signed, unsigned) =
-                (preamble.type_name(words(DType::I16)), preamble.type_name(words(DType::U16)));
-            let pairs = match has("avx") {
-                true => "__asm__(\"vpmaddwd %2, %1, %0\" : \"=v\"(r) : \"v\"(x), \"v\"(y))",
-                false => "r = x;\n    __asm__(\"pmaddwd %1, %0\" : \"+x\"(r) : \"x\"(y))",
-            };
+            let pairs = add_pairs(preamble, ty, target);
+            let [[a0, a1], [b0, b1]] = [DType::U8, DType::I8]
+                .map(|dtype| [0, 1].map(|first| alternate_words(preamble, bytes(dtype), first)));
             return format!(
-                "NIELLO_INLINE {c} {name}_pairs({signed} x, {signed} y) {{\n    \
-                 {signed} r;\n    {pairs};\n    return ({c})r;\n}}\n\
-                 NIELLO_INLINE {c} {name}({a} a, {b} b, {c} c) {{\n    \
-                 const {unsigned} u = ({unsigned})a, v = ({unsigned})b;\n    \
-                 const {c} even = {name}_pairs(({signed})(u & 255), ({signed})(v << 8) >> 8);\n    \
-                 return c + even + {name}_pairs(({signed})(u >> 8), ({signed})v >> 8);\n}}\n"
+                "NIELLO_INLINE {c} {name}({a} a, {b} b, {c} c) {{\n    \
+                 const {c} even = {pairs}({a0}(a), {b0}(b));\n    \
+                 return c + even + {pairs}({a1}(a), {b1}(b));\n}}\n"
             );
         }
         // Without AVX-512 in vectors of this width there is only the encoding of AVX.
@@ -139,6 +132,40 @@ fn aarch64_pair_add(words: &str) -> String {
                  __asm__(\"sadalp %0.4s, %1.8h\" : \"+w\"(c) : \"w\"(a_pairs));\n";
     }
     text
+}
+
+/// The products of words, each two of them added; the target has an instruction for it.
+pub(super) fn add_pairs(preamble: &mut Preamble, ty: PrimType, target: &Target) -> String {
+    preamble.helper(format!("add_pairs_{}", suffix(ty)), true, |preamble, name| {
+        let words = preamble.type_name(PrimType::vector(DType::I16, ty.lanes * 2));
+        let sums = preamble.type_name(ty);
+        let pairs = match target.has_feature("avx") {
+            true => "__asm__(\"vpmaddwd %2, %1, %0\" : \"=v\"(r) : \"v\"(x), \"vm\"(y))",
+            false => "r = x;\n    __asm__(\"pmaddwd %1, %0\" : \"+x\"(r) : \"x\"(y))",
+        };
+        format!(
+            "NIELLO_INLINE {sums} {name}({words} x, {words} y) {{\n    \
+             {words} r;\n    {pairs};\n    return ({sums})r;\n}}\n"
+        )
+    })
+}
+
+/// Every second one of a vector of bytes as words, the first of all among them or the second.
+pub(super) fn alternate_words(preamble: &mut Preamble, operand: PrimType, first: u32) -> String {
+    let name = format!("alternate{first}_{}", suffix(operand));
+    preamble.helper(name, true, |preamble, name| {
+        let bytes = preamble.type_name(operand);
+        let words = |dtype| PrimType::vector(dtype, operand.lanes / 2);
+        let (signed, unsigned) =
+            (preamble.type_name(words(DType::I16)), preamble.type_name(words(DType::U16)));
+        let value = match (operand.dtype, first) {
+            (DType::U8, 0) => format!("({signed})(({unsigned})v & 255)"),
+            (DType::U8, _) => format!("({signed})(({unsigned})v >> 8)"),
+            (_, 0) => format!("({signed})(({unsigned})v << 8) >> 8"),
+            (_, _) => format!("({signed})v >> 8"),
+        };
+        format!("NIELLO_INLINE {signed} {name}({bytes} v) {{\n    return {value};\n}}\n")
+    })
 }
 
 /// 64 bytes of which the quarters are turned.

@@ -1,6 +1,6 @@
 //! Expressions.
 
-use super::super::kernel::{repeated, turns_quarters};
+use super::super::kernel::{alternate_words, repeated, turns_quarters};
 use super::convert::convert;
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
@@ -101,6 +101,9 @@ impl Emitter<'_> {
                 self.expr(cond).and_then(|cond| self.select(cond, then, otherwise))
             }
             PrimExpr::Cast { value, dtype } => {
+                if let Some((bytes, first)) = alternate_words(value, *dtype, self.target) {
+                    return self.alternate_words(bytes, first);
+                }
                 self.expr(value).and_then(|value| self.cast_of(value, *dtype))
             }
             PrimExpr::Reinterpret { value, dtype } => {
@@ -228,6 +231,9 @@ impl Emitter<'_> {
 
     fn dot_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
         let ty = c.ty();
+        if a.dtype() == DType::I16 {
+            return self.dot_add_words(a, b, c);
+        }
         if !self.target.has_dot_add(ty.lanes) && !self.target.has_pair_add(ty.lanes) {
             return Err("the target has no dot product of bytes: lower it first".to_owned());
         }
@@ -240,6 +246,26 @@ impl Emitter<'_> {
         let c = self.expr(c)?;
         let text = format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
         Ok(Value::new(Piece::primary(text), ty))
+    }
+
+    fn dot_add_words(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
+        let ty = c.ty();
+        if !self.target.has_word_dot_add(ty.lanes) {
+            return Err("the target has no dot product of words: lower it first".to_owned());
+        }
+        let helper = bytes::add_pairs(&mut self.preamble, ty, self.target);
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
+        let text =
+            format!("{} + {helper}({}, {})", c.piece.at(Prec::Sum), a.piece.text, b.piece.text);
+        Ok(Value::new(Piece::new(text, Prec::Sum), ty))
+    }
+
+    fn alternate_words(&mut self, bytes: &PrimExpr, first: u32) -> Result<Value> {
+        let value = self.expr(bytes)?;
+        let helper = bytes::alternate_words(&mut self.preamble, value.ty, first);
+        let text = format!("{helper}({})", value.piece.text);
+        Ok(Value::new(Piece::primary(text), PrimType::vector(DType::I16, value.ty.lanes / 2)))
     }
 
     /// Declares a variable with a value; returns what [`restore`](Self::restore) is to be handed.

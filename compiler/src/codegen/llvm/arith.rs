@@ -5,7 +5,7 @@ use inkwell::values::{BasicValueEnum, InstructionOpcode};
 
 use super::expr::{width, zero};
 use super::kernel::{Emitter, Result, Value, with_lanes};
-use crate::codegen::kernel::picks_low_bytes;
+use crate::codegen::kernel::{alternate_words, picks_low_bytes};
 use crate::ir::DType;
 use crate::tir::{BinaryOp, CompareOp, PrimExpr, PrimType};
 
@@ -13,6 +13,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
     /// A conversion of value.
     pub(super) fn convert(&mut self, value: &PrimExpr, to: DType) -> Result<Value<'ctx>> {
         use InstructionOpcode as Op;
+        if let Some((bytes, first)) = alternate_words(value, to, self.unit.target) {
+            let is_signed = bytes.dtype() == DType::I8;
+            let bytes = self.expr(bytes)?;
+            return self.alternate(bytes, is_signed, first);
+        }
         let from = value.ty();
         let result = self.unit.value_type(from.with_dtype(to))?;
         let value = self.expr(value)?;

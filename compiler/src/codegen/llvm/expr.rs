@@ -315,6 +315,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let (a, b) = self.pair(a, b)?;
         let c = self.expr(c)?;
         let lanes = width(c);
+        if width(a) == lanes * 2 {
+            return self.add_pairs(a, b, c);
+        }
         if self.unit.target.arch == "aarch64" {
             return self.dot_add_aarch64(a, b, c);
         }
@@ -382,33 +385,51 @@ impl<'ctx> Emitter<'_, 'ctx> {
         if !self.unit.target.has_pair_add(lanes) {
             return Err("the target has no dot product of bytes: lower it first".into());
         }
-        let words = self.unit.value_type(PrimType::vector(DType::I16, lanes * 2))?;
-        let builder = &self.builder;
-        let a = builder.build_bit_cast(a, words, "")?.into_vector_value();
-        let b = builder.build_bit_cast(b, words, "")?.into_vector_value();
-        let constant = |value| self.constant(value, a.into()).map(Value::into_vector_value);
-        let (eight, mask) = (constant(8)?, constant(255)?);
-        let shifted = builder.build_left_shift(b, eight, "")?;
-        let even =
-            [builder.build_and(a, mask, "")?, builder.build_right_shift(shifted, eight, true, "")?];
-        let odd = [
-            builder.build_right_shift(a, eight, false, "")?,
-            builder.build_right_shift(b, eight, true, "")?,
-        ];
+        [0, 1].into_iter().try_fold(c, |sum, first| {
+            self.add_pairs(self.alternate(a, false, first)?, self.alternate(b, true, first)?, sum)
+        })
+    }
+
+    /// `c` plus the products of words, two for each lane.
+    fn add_pairs(&self, a: Value<'ctx>, b: Value<'ctx>, c: Value<'ctx>) -> Result<Value<'ctx>> {
+        let lanes = width(c);
+        if !self.unit.target.has_word_dot_add(lanes) {
+            return Err("the target has no dot product of words: lower it first".into());
+        }
         let name = match lanes {
             4 => "llvm.x86.sse2.pmadd.wd",
             8 => "llvm.x86.avx2.pmadd.wd",
             _ => "llvm.x86.avx512.pmaddw.d.512",
         };
         let function = self.unit.intrinsic(name, &[])?;
-        let mut sum = c.into_vector_value();
-        for [x, y] in [even, odd] {
-            let call = builder.build_call(function, &[x.into(), y.into()], "")?;
-            let pairs = call.try_as_basic_value().basic();
-            let pairs = pairs.ok_or_else(|| format!("{name} returns nothing"))?;
-            sum = builder.build_int_add(sum, pairs.into_vector_value(), "")?;
-        }
-        Ok(sum.into())
+        let call = self.builder.build_call(function, &[a.into(), b.into()], "")?;
+        let pairs = call.try_as_basic_value().basic();
+        let pairs = pairs.ok_or_else(|| format!("{name} returns nothing"))?;
+        let (sum, pairs) = (c.into_vector_value(), pairs.into_vector_value());
+        Ok(self.builder.build_int_add(sum, pairs, "")?.into())
+    }
+
+    /// Every second one of a vector of bytes as words, the first of all among them or the second.
+    pub(super) fn alternate(
+        &self,
+        bytes: Value<'ctx>,
+        is_signed: bool,
+        first: u32,
+    ) -> Result<Value<'ctx>> {
+        let words = self.unit.value_type(PrimType::vector(DType::I16, width(bytes) / 2))?;
+        let builder = &self.builder;
+        let words = builder.build_bit_cast(bytes, words, "")?.into_vector_value();
+        let constant = |value| self.constant(value, words.into()).map(Value::into_vector_value);
+        let eight = constant(8)?;
+        let alternate = match (is_signed, first) {
+            (false, 0) => builder.build_and(words, constant(255)?, "")?,
+            (true, 0) => {
+                let upper = builder.build_left_shift(words, eight, "")?;
+                builder.build_right_shift(upper, eight, true, "")?
+            }
+            (_, _) => builder.build_right_shift(words, eight, is_signed, "")?,
+        };
+        Ok(alternate.into())
     }
 
     fn call(&mut self, intrinsic: Intrinsic, args: &[PrimExpr]) -> Result<Value<'ctx>> {

@@ -8,7 +8,8 @@
 use super::{Cut, MatMul, RowCount};
 use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
-use crate::strategy::tile::{Column, Columns};
+use crate::strategy::tile::{Column, Columns, FOUR};
+use crate::strategy::words::Words;
 use crate::te::{StageId, StageKind};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
 
@@ -113,6 +114,9 @@ impl Emitter {
         columns: Columns,
         (batch, column): (&[PrimExpr], &Column),
     ) -> Option<(BufferId, Stmt)> {
+        if p.ty.fours {
+            return self.widen_bytes(p, columns, cut.tiles(rows), (batch, column));
+        }
         let (width, dtype) = (columns.vectors * columns.lanes, p.ty.sum);
         let bytes = p.k.saturating_mul(width).saturating_mul(i64::from(dtype.bits()) / 8);
         let is_worth = p.rhs.widened.is_some() && cut.tiles(rows) >= MIN_TILES;
@@ -132,6 +136,25 @@ impl Emitter {
             stmts.push(Stmt::for_loop(var, 0.into(), lanes, ForKind::Vectorized, store));
         }
         Some((wide, Stmt::block("wide", over_terms(loops, Stmt::seq(stmts)))))
+    }
+
+    /// The columns of a tile as words.
+    fn widen_bytes(
+        &mut self,
+        p: &MatMul,
+        columns: Columns,
+        tiles: i64,
+        (batch, column): (&[PrimExpr], &Column),
+    ) -> Option<(BufferId, Stmt)> {
+        let steps = p.ty.steps(p.k);
+        let buffer = self.words(p.ty, columns, [steps, tiles])?;
+        let (step, loops) = self.whole_terms(steps);
+        let weights = |emitter: &mut Emitter, offset: PrimExpr, term: PrimExpr| {
+            let at = [step.clone() * FOUR + term, column.first.clone() + offset];
+            emitter.weight(p, p.matrix_index(batch, at))
+        };
+        let fill = self.widen_step(Words { buffer, step: &step }, columns, &weights);
+        Some((buffer, Stmt::block("wide", over_terms(loops, fill))))
     }
 }
 

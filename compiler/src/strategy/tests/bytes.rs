@@ -6,6 +6,9 @@ use crate::codegen::testing::runnable_levels;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, BufferSpec, DType};
 use crate::ops::nn::{ConvAttrs, MatmulAttrs};
+use crate::target::Target;
+use crate::tir::{PrimExpr, PrimFunc};
+use std::collections::BTreeSet;
 
 /// Numbers from all over the range of a type, its ends among them.
 pub(super) fn bytes(dtype: DType, shape: &[i64], seed: usize) -> Tensor {
@@ -169,6 +172,42 @@ fn convolutions_of_bytes() {
     let cases: Vec<Case> = cases.iter().map(Conv::case).collect();
     check_all(&cases, &runnable_levels());
     check_all(&cases, &[without_vectors()]);
+}
+
+/// The function for a processor without dot products of bytes.
+fn for_avx2(case: &Case) -> PrimFunc {
+    let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+    let levels = [target.with_cpu("x86-64-v3").unwrap()];
+    case.schedule(&levels).0.versions[0].clone()
+}
+
+#[test]
+fn weights_are_widened_to_words_once_for_many_tiles() {
+    let conv = |width: i64| {
+        let shape = vec![1, 40, 2, width];
+        let attrs = ConvAttrs { out_dtype: Some(DType::I32), ..ConvAttrs::of_rank(2) };
+        Conv {
+            spec: blocked(&shape, &[]),
+            x: (DType::U8, shape),
+            weight: (DType::I8, vec![48, 40, 1, 1]),
+            attrs,
+            blocks: true,
+        }
+    };
+    let words = |width: i64| {
+        let func = for_avx2(&conv(width).case());
+        let has_words = func.buffers.values().any(|buffer| buffer.name.starts_with("wide"));
+        let mut factors = BTreeSet::new();
+        func.body.walk_exprs(&mut |expr| {
+            if let PrimExpr::DotAdd { a, .. } = expr {
+                factors.insert(a.dtype());
+            }
+        });
+        (has_words, factors)
+    };
+    assert_eq!(words(20), (true, BTreeSet::from([DType::I16])));
+    assert_eq!(words(4), (false, BTreeSet::from([DType::U8])));
+    check_all(&[conv(20).case(), conv(4).case()], &runnable_levels());
 }
 
 #[test]

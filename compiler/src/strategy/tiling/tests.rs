@@ -7,6 +7,7 @@ const AVX512: Machine = Machine {
     registers: 32,
     caches: [48 << 10, 2 << 20],
     dot: false,
+    words: false,
     halves: false,
 };
 const AVX2: Machine = Machine {
@@ -14,6 +15,7 @@ const AVX2: Machine = Machine {
     registers: 16,
     caches: [32 << 10, 512 << 10],
     dot: false,
+    words: false,
     halves: false,
 };
 

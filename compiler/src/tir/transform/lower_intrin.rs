@@ -80,7 +80,7 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
             }
             PrimExpr::Call { intrinsic, args } => call(data, cx.target(), flush, intrinsic, args),
             PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
-            PrimExpr::DotAdd { a, b, c } if !has_dot_add(cx.target(), c.ty().lanes) => {
+            PrimExpr::DotAdd { a, b, c } if !has_dot_add(cx.target(), a.dtype(), c.ty().lanes) => {
                 dot_add(data, *a, *b, *c)
             }
             other => other,
@@ -278,20 +278,24 @@ fn power(math: &mut Math<'_>, x: &PrimExpr, exponent: f64) -> Option<PrimExpr> {
     }))
 }
 
-/// Whether code generators have instructions for dot products of bytes.
-fn has_dot_add(target: &Target, lanes: u32) -> bool {
-    target.has_dot_add(lanes) || target.has_pair_add(lanes)
+/// Whether code generators have instructions for dot products of bytes, or of words.
+fn has_dot_add(target: &Target, factors: DType, lanes: u32) -> bool {
+    match factors {
+        DType::I16 => target.has_word_dot_add(lanes),
+        _ => target.has_dot_add(lanes) || target.has_pair_add(lanes),
+    }
 }
 
-/// Products of every fourth lane, added one after the other.
+/// Products of each lane of a group, added one after the other.
 fn dot_add(data: &mut PrimFuncData, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
     let mut math = Math::new(data, false, false);
     math.finish(|math| {
         let lanes = c.ty().lanes;
+        let group = a.ty().lanes / lanes;
         let (a, b) = (math.bind("a", a), math.bind("b", b));
-        (0..4).fold(c, |sum, part| {
+        (0..group).fold(c, |sum, part| {
             let wide = |vector: &PrimExpr| {
-                let lanes = (0..lanes).map(|lane| lane * 4 + part).collect();
+                let lanes = (0..lanes).map(|lane| lane * group + part).collect();
                 vector.clone().shuffle(lanes).cast(DType::I32)
             };
             sum + wide(&a) * wide(&b)

@@ -39,6 +39,8 @@ fn violations_are_reported_under_the_guilty_statement() {
   ; error: exp is not defined on int64
   y[0] = cast<float32>(fma(1, 2, 3))
   ; error: fused multiply-add is not defined on int64
+  z[0, 0] = dot_add(int8(1), int8(1), int32(1))
+  ; error: dot_add of int8, int8 and int32: it takes uint8 and int8, four lanes for each of int32, or int16, two lanes
   y[0] = cast<float32>(not(x[0]))
   ; error: Not is not defined on float32
   for i in vectorized(n) {
