@@ -257,9 +257,10 @@ impl Emitter {
         }
         let output = self.materialised[&root];
         let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
+        let reads_planes = is_dense(data_buffer) || *groups == 1;
         if goes_along_rows(w, o, *groups, strides, self.packing)
             && !ty.fours
-            && is_dense(data_buffer)
+            && reads_planes
             && is_dense(output)
         {
             return Ok(self.planes(conv));
@@ -272,15 +273,21 @@ impl Emitter {
         }))
     }
 
-    /// Planes from planes: the lanes are pixels of a row, weights are broadcast.
+    /// Planes from planes: the lanes are pixels of a row, weights are broadcast. An image in blocks is
+    /// copied into planes: its channels are more than the result's.
     fn planes(&mut self, mut conv: Conv) -> Stmt {
         let data = conv.data;
         let rule = "convolution of planes along rows";
-        if tests_ends(&self.halos(&conv), conv.output[1]) {
+        let halos = self.halos(&conv);
+        let is_planar = self.func.buffers[data].spec.blocking().is_empty();
+        if is_planar && tests_ends(&halos, conv.output[1]) {
             self.note(conv.inner, rule, String::new(), None, None);
             return self.reduce_planes(conv.root, conv.inner, data);
         }
-        let border = self.image(&mut conv, None);
+        let border = match is_planar {
+            true => self.image(&mut conv, None),
+            false => self.copied_image(&mut conv, None, halos),
+        };
         self.note(conv.inner, rule, String::new(), None, None);
         Stmt::seq([border, self.reduce_with_border(conv.root, conv.inner, data, conv.data)])
     }
@@ -331,7 +338,6 @@ impl Emitter {
     fn image(&mut self, conv: &mut Conv, wanted: Option<i64>) -> Stmt {
         let mut needed = self.halos(conv);
         let spec = &self.func.buffers[conv.data].spec;
-        let shape = spec.shape().to_vec();
         let is_blocked = block(spec, 1) == Some(CHANNEL_BLOCK);
         let serves_planes = is_blocked && conv.groups == 1;
         if conv.ty.fours && wanted.is_none() && !serves_planes {
@@ -348,13 +354,22 @@ impl Emitter {
         if halo_fits(spec, &needed) && fits && (!padded || conv.pad_value == 0) {
             return Stmt::nop();
         }
-        let spec = match wanted {
-            Some(block) => BufferSpec::nchwc(&shape, block, &needed),
-            None => BufferSpec::dense(&shape).with_halo(2, needed[0].0, needed[0].1).with_halo(
-                3,
-                needed[1].0,
-                needed[1].1,
-            ),
+        self.copied_image(conv, wanted, needed)
+    }
+
+    /// A copy of the image in blocks of channels, or in planes, with a border.
+    fn copied_image(
+        &mut self,
+        conv: &mut Conv,
+        block: Option<i64>,
+        [lines, pixels]: [(i64, i64); 2],
+    ) -> Stmt {
+        let shape = self.func.buffers[conv.data].shape().to_vec();
+        let spec = match block {
+            Some(block) => BufferSpec::nchwc(&shape, block, &[lines, pixels]),
+            None => BufferSpec::dense(&shape)
+                .with_halo(2, lines.0, lines.1)
+                .with_halo(3, pixels.0, pixels.1),
         };
         self.note(conv.inner, "copy of the image with its border", String::new(), None, None);
         let outside = padding(conv.ty.lhs, conv.pad_value);

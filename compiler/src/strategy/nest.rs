@@ -249,6 +249,7 @@ pub(super) fn can_vectorize(
         lane_is_value: false,
         varying: BTreeSet::new(),
         padding: Padding::default(),
+        packs: true,
     };
     let fits = check.stmt(stmt);
     let found = check.padding;
@@ -275,6 +276,7 @@ pub(super) fn can_vectorize_values(
         lane_is_value: true,
         varying: BTreeSet::new(),
         padding: Padding::default(),
+        packs: false,
     };
     check.stmt(stmt)
 }
@@ -323,8 +325,10 @@ struct LaneCheck<'a> {
     lane_is_value: bool,
     /// Variables whose values differ from lane to lane.
     varying: BTreeSet<VarId>,
-    /// Constants that need padding lanes.
+    /// Constants that need padding lanes, or lanes side by side.
     padding: Padding,
+    /// Whether constants can be packed in another layout.
+    packs: bool,
 }
 
 impl LaneCheck<'_> {
@@ -433,7 +437,11 @@ impl LaneCheck<'_> {
                 return false;
             }
         }
-        contiguous(&self.spec(buffer), axis, &first, self.lanes)
+        let is_contiguous =
+            |check: &Self| contiguous(&check.spec(buffer), axis, &first, check.lanes);
+        // A constant is packed as it is read.
+        let may_be_packed = access == Access::Read && self.packs;
+        is_contiguous(self) || may_be_packed && self.pad(buffer, axis) && is_contiguous(self)
     }
 
     /// The layout of a buffer, with the padding lanes that it gets.
