@@ -136,6 +136,9 @@ impl Emitter {
                 });
                 continue;
             }
+            if self.can_be_packed(*buffer, indices, lane) {
+                continue;
+            }
             let known = |var: VarId| vars.contains(&Some(var));
             let strange = indices.iter().any(|index| {
                 index.any(&mut |e| match e {
@@ -184,6 +187,16 @@ impl Emitter {
             side,
             repeats,
         })
+    }
+
+    /// Whether a tensor is a constant of which lanes read neighbours along an axis: it is packed as they
+    /// lie in the result.
+    fn can_be_packed(&self, buffer: BufferId, indices: &[PrimExpr], lane: VarId) -> bool {
+        let steps = indices.iter().map(|index| coefficient(index, lane));
+        let mut moving = steps.filter(|step| *step != Some(0));
+        let is_dense = self.func.buffers[buffer].spec.is_dense();
+        let is_along_one = moving.next() == Some(Some(1)) && moving.next().is_none();
+        is_dense && is_along_one && self.is_constant(buffer)
     }
 
     /// The blocks of one run along either axis.

@@ -1,6 +1,6 @@
 //! Elements that change places are moved in blocks that are turned in registers.
 
-use super::{Arg, Net, blocked, check, dense};
+use super::{Arg, Case, Net, blocked, case, check, check_all, conv_attrs, dense};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::Function;
 use crate::ir::{Attrs, BufferSpec};
@@ -98,4 +98,37 @@ fn what_may_be_overwritten_is_computed_once() {
     let function = net.finish(sum);
     let args = [Arg::Input(blocked(&shape, &[])), Arg::Input(dense(&shape))];
     check(&function, &args, &[dense(&shape)]);
+}
+
+/// A constant lies as the lanes of a kernel read it: beside sums of a tile, and beside planes that become
+/// blocks.
+#[test]
+fn constants_are_packed_as_lanes_read_them() {
+    let levels = runnable_levels();
+    let shape = [1, 40, 5, 7];
+    let mut cases: Vec<Case> = Vec::new();
+    let mut net = Net::new();
+    let image = [1, 16, 5, 7];
+    let (x, w, map) = (net.param(&image), net.param(&[40, 16, 1, 1]), net.param(&shape));
+    let y = net.call("nn.conv2d", &[x, w], conv_attrs(1, [0; 4], 1, 1));
+    let y = net.plain("add", &[y, map]);
+    let args = [Arg::Input(blocked(&image, &[])), Arg::Constant, Arg::Constant];
+    cases.push(case(&net.finish(y), &args, &[blocked(&shape, &[])]));
+
+    let mut net = Net::new();
+    let (x, map) = (net.param(&shape), net.param(&shape));
+    let y = net.plain("multiply", &[x, map]);
+    let args = [Arg::Input(dense(&shape)), Arg::Constant];
+    cases.push(case(&net.finish(y), &args, &[blocked(&shape, &[])]));
+
+    for case in &cases {
+        case.misses_nothing(&levels);
+        let (kernel, _) = case.schedule(&levels);
+        let func = kernel.signature();
+        let constants = func.params.iter().filter(|param| param.kind == ParamKind::Constant);
+        let specs: Vec<&BufferSpec> =
+            constants.map(|param| &func.buffers[param.buffer].spec).collect();
+        assert!(specs.iter().all(|spec| !spec.is_dense()), "{specs:?}");
+    }
+    check_all(&cases, &levels);
 }

@@ -1,7 +1,7 @@
 //! Windows that reach beyond planes, and large ones that are combined axis by axis.
 
 use super::families::{call, floats};
-use super::{Arg, Net, blocked, case, check, check_all, dense, sample};
+use super::{Arg, Net, blocked, case, check, check_all, conv_attrs, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{Attrs, DType};
 use crate::ops::nn::{AvgPoolAttrs, LrnAttrs, MaxPoolAttrs};
@@ -182,4 +182,25 @@ fn neighbours_of_channels_in_blocks_are_summed_in_vectors() {
     let levels = runnable_levels();
     cases.iter().for_each(|case| case.misses_nothing(&levels));
     check_all(&cases, &levels);
+}
+
+#[test]
+fn few_channels_of_an_image_in_blocks_have_rows_as_lanes() {
+    let levels = runnable_levels();
+    for (outputs, padding) in [(1, [1; 4]), (3, [0; 4]), (2, [0, 2, 1, 0])] {
+        let image = [2, 40, 6, 37];
+        let mut net = Net::new();
+        let (x, w) = (net.param(&image), net.param(&[outputs, 40, 3, 3]));
+        let y = net.call("nn.conv2d", &[x, w], conv_attrs(1, padding, 1, 1));
+        let y = net.plain("nn.relu", &[y]);
+        let [top, left, bottom, right] = padding;
+        let result = dense(&[2, outputs, 4 + top + bottom, 35 + left + right]);
+        let args = [Arg::Input(blocked(&image, &[])), Arg::Constant];
+        let case = case(&net.finish(y), &args, &[result]);
+        let rules: Vec<&str> =
+            case.schedule(&levels).0.loops.iter().map(|loops| loops.rule).collect();
+        let is_wide = levels.last().is_some_and(|level| level.vector_bits() >= 512);
+        assert!(!is_wide || rules.contains(&"convolution of planes along rows"), "{rules:?}");
+        check_all(&[case], &levels);
+    }
 }
