@@ -1,9 +1,10 @@
 //! The kernel that zeroes the halo of a tensor.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::ir::{BufferSpec, DType};
-use crate::tir::{ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::tir::{ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 /// One axis, in indices counted from the start of its halo.
 struct Axis {
@@ -16,8 +17,17 @@ struct Axis {
     all: Range<i64>,
 }
 
-/// A function with one output, of which it zeroes the halo. Padding lanes beside elements are left
-/// as they are: they may hold anything.
+impl Axis {
+    fn has_halo(&self) -> bool {
+        self.before > 0 || self.halo_end > self.inside.end
+    }
+}
+
+/// A function with one output, of which it zeroes the halo. Padding lanes may hold anything: some are
+/// zeroed, some are left as they are.
+///
+/// Loops over what has no halo, as channels have none, are around all others: workers that share them
+/// zero the border of what they compute.
 ///
 /// The layout must be well formed.
 pub fn zero_border(name: impl Into<String>, dtype: DType, spec: &BufferSpec) -> PrimFunc {
@@ -25,6 +35,10 @@ pub fn zero_border(name: impl Into<String>, dtype: DType, spec: &BufferSpec) -> 
     let mut func = PrimFuncData::new(name);
     let buffer = func.output("border", dtype, spec.clone());
     func.origin.push(format!("zeroes the halo of {spec}"));
+    let digits = spec.dims().iter().zip(spec.physical_shape()).enumerate();
+    let outer = digits.take_while(|(_, (dim, _))| !axes[dim.axis].has_halo());
+    let outer: Vec<(VarId, i64)> =
+        outer.map(|(place, (_, extent))| (func.index_var(format!("o{place}")), extent)).collect();
     // What is outside along one axis, inside along those before it and anywhere along the others:
     // disjoint, and together everything outside.
     let mut stmts = Vec::new();
@@ -34,19 +48,26 @@ pub fn zero_border(name: impl Into<String>, dtype: DType, spec: &BufferSpec) -> 
                 .iter()
                 .enumerate()
                 .map(|(other, axis)| match other.cmp(&outside) {
-                    std::cmp::Ordering::Less => axis.inside.clone(),
-                    std::cmp::Ordering::Equal => part.clone(),
-                    std::cmp::Ordering::Greater => axis.all.clone(),
+                    Ordering::Less if axis.has_halo() => axis.inside.clone(),
+                    Ordering::Equal => part.clone(),
+                    Ordering::Less | Ordering::Greater => axis.all.clone(),
                 })
                 .collect();
             if ranges.iter().all(|range| range.start < range.end) {
-                stmts.push(zero_region(&mut func, spec, &axes, &ranges, |func, index| {
-                    func.store(buffer, index, PrimExpr::int(0, dtype))
-                }));
+                stmts.push(zero_region(
+                    &mut func,
+                    spec,
+                    &axes,
+                    (&ranges, &outer),
+                    |func, index| func.store(buffer, index, PrimExpr::int(0, dtype)),
+                ));
             }
         }
     }
-    func.body = Stmt::seq(stmts);
+    func.body = outer.into_iter().rev().fold(Stmt::seq(stmts), |body, (var, extent)| {
+        let (first, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
+        Stmt::for_loop(var, first, extent, ForKind::Serial, body)
+    });
     PrimFunc::new(func)
 }
 
@@ -62,12 +83,13 @@ fn axis(spec: &BufferSpec, axis: usize, extent: i64) -> Axis {
     }
 }
 
-/// Loops over a box of indices in the order of memory, as far as whole axes are concerned.
+/// Loops over a box of indices in the order of memory, as far as whole axes are concerned, inside of the
+/// `outer` ones.
 fn zero_region(
     func: &mut PrimFuncData,
     spec: &BufferSpec,
     axes: &[Axis],
-    ranges: &[Range<i64>],
+    (ranges, outer): (&[Range<i64>], &[(VarId, i64)]),
     store: impl FnOnce(&PrimFuncData, Vec<PrimExpr>) -> Stmt,
 ) -> Stmt {
     let mut index: Vec<PrimExpr> = axes
@@ -89,13 +111,16 @@ fn zero_region(
         }
         let extent = rest[dim.axis] / dim.step;
         rest[dim.axis] = dim.step;
-        if extent == 1 {
+        let known = outer.get(position).map(|(var, _)| *var);
+        if extent == 1 && known.is_none() {
             continue;
         }
-        let var = func.index_var(format!("i{}", loops.len()));
+        let var = known.unwrap_or_else(|| func.index_var(format!("i{}", loops.len())));
         let offset = func.var_expr(var) * dim.step;
         index[dim.axis] = index[dim.axis].clone() + offset;
-        loops.push((var, extent));
+        if known.is_none() {
+            loops.push((var, extent));
+        }
         if position + 1 == spec.dims().len() {
             unit = Some(var);
         }

@@ -5,7 +5,7 @@
 
 use crate::strategy::{MIDDLE_RATE, Machine, PER_CYCLE};
 use crate::tir::{
-    BinaryOp, BufferScope, ForKind, Intrinsic, PrimExpr, PrimFuncData, PrimType, Stmt,
+    BinaryOp, BufferScope, ForKind, Intrinsic, ParamKind, PrimExpr, PrimFuncData, PrimType, Stmt,
 };
 
 /// Cycles of one iteration of a loop for its counter.
@@ -19,6 +19,10 @@ const POLYNOMIAL: f64 = 24.0;
 
 /// Operations of a function that the C library may compute lane by lane.
 const RARE: f64 = 200.0;
+
+/// Bytes in a cycle where a function reads nothing: what it writes is in the cache of whoever read it
+/// last, often another core's.
+const FOREIGN_RATE: f64 = 4.0;
 
 /// Operations and bytes.
 #[derive(Clone, Copy, Default)]
@@ -45,7 +49,9 @@ pub(super) fn of_own(func: &PrimFuncData, machine: Machine, stmt: &Stmt, lanes: 
         _ => {}
     }
     let per_cycle = PER_CYCLE as f64;
-    (work.operations / per_cycle).max(work.loads / per_cycle).max(work.bytes / MIDDLE_RATE)
+    let reads = func.params.iter().any(|param| param.kind != ParamKind::Output);
+    let rate = if reads { MIDDLE_RATE } else { FOREIGN_RATE };
+    (work.operations / per_cycle).max(work.loads / per_cycle).max(work.bytes / rate)
 }
 
 /// The lanes of a loop: of as many iterations statements are computed at once.
