@@ -155,11 +155,12 @@ impl Tiling {
         let mut all = Vec::new();
         for vectors in widths {
             let cuts = Cuts::of(machine, work, vectors * packing.sums(work.sum));
-            let orders = [Order::Panels { blocks: 1 }, work.blocked_order(machine), Order::Rows];
-            // What is widened for many rows are panels, one by one.
-            let most = if work.is_widened(machine) { 2 } else { 3 };
-            let orders = orders.into_iter().take(most);
-            all.extend(orders.map(|order| cuts.tiling(work, order, vectors)));
+            let mut orders = vec![Order::Panels { blocks: 1 }, work.blocked_order(machine)];
+            // Panels are widened one by one.
+            if !work.is_widened(machine) {
+                orders.push(Order::Rows);
+            }
+            all.extend(orders.into_iter().map(|order| cuts.tiling(work, order, vectors)));
         }
         // Of equal ones the first.
         all.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -172,8 +172,8 @@ impl Kernel {
                 };
                 let along_rows = goes_along_rows(&weight, &output, groups, &strides, packing);
                 makes_blocks |= !along_rows;
-                // All channels of an image in blocks cost little more than those of planes: it is read
-                // as it is. Groups of one that make one channel are blocks as well.
+                // An image in blocks is copied into planes, which takes less than what makes planes of
+                // it for others. Groups of one that make one channel are blocks as well.
                 let is_depthwise = weight[1] == 1 && output[1] == groups;
                 let is_any = along_rows && groups == 1;
                 let in_blocks = groups == 1 || reads_blocks(weight[1], groups);
