@@ -162,8 +162,10 @@ impl Shared {
         if worker >= self.workers {
             return;
         }
+        // The worker's number is how many came before, in this loop.
+        let first = place().unwrap_or(worker);
         for place in 0..self.parts {
-            self.finish_part((worker + place) % self.parts, worker);
+            self.finish_part((first + place) % self.parts, worker);
         }
     }
 
@@ -184,6 +186,14 @@ impl Shared {
             unsafe { (self.body)(self.argument, begin, end, worker) };
         }
     }
+}
+
+/// The number of the calling thread among those that run tasks, if it has one that stays.
+fn place() -> Option<usize> {
+    #[cfg(feature = "std")]
+    return crate::threads::place();
+    #[cfg(not(feature = "std"))]
+    None
 }
 
 /// Counts one further, and returns what the count was.

@@ -44,6 +44,16 @@ const MAX_WORKERS: usize = 1023;
 /// for the end of a chunk before it lets other threads run: a few microseconds.
 const SPINS: usize = if cfg!(all(loom, test)) { 1 } else { 256 };
 
+std::thread_local! {
+    /// The worker of a pool that this thread is, while it runs a task.
+    static PLACE: core::cell::Cell<Option<usize>> = const { core::cell::Cell::new(None) };
+}
+
+/// The worker of a pool that the calling thread is, if it runs a task.
+pub(crate) fn place() -> Option<usize> {
+    PLACE.get()
+}
+
 /// How far a loop is: chunks that others than the caller are at (10 bits), chunks that nobody has
 /// claimed (12 bits), and below which number a worker may claim one (10 bits).
 #[derive(Clone, Copy)]
@@ -354,11 +364,13 @@ impl Parallel for ThreadPool {
     }
 
     fn run(&self, times: usize, task: &(dyn Fn() + Sync)) {
-        unsafe extern "C" fn call(task: *mut c_void, begin: i64, end: i64, _worker: usize) {
+        unsafe extern "C" fn call(task: *mut c_void, begin: i64, end: i64, worker: usize) {
             // SAFETY: `run` below hands over a pointer to such a reference, and stays until the loop
             // is done. What is called is `Sync`.
             let task = unsafe { *task.cast::<&(dyn Fn() + Sync)>() };
+            let before = PLACE.replace(Some(worker));
             (begin..end).for_each(|_| task());
+            PLACE.set(before);
         }
 
         let workers = times.clamp(1, ThreadPool::workers(self));

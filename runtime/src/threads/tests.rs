@@ -1,5 +1,7 @@
 //! Tests of the pool: what runs, how often and where; never how fast.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::sync::Barrier;
@@ -252,4 +254,45 @@ fn chunks_cover_the_largest_count() {
         unsafe { whole.run(chunk, 0) };
     }
     assert_eq!(seen, [i64::MAX; 2]);
+}
+
+/// What a loop reads is where the same thread has computed it in the loop before.
+#[test]
+fn threads_begin_at_the_same_part_of_each_loop() {
+    const WORKERS: usize = 3;
+
+    struct Begun {
+        first: Mutex<BTreeMap<String, i64>>,
+        here: AtomicUsize,
+    }
+
+    /// At its first chunk, each thread waits for all others.
+    unsafe extern "C" fn body(argument: *mut c_void, begin: i64, _end: i64, _worker: usize) {
+        // SAFETY: the test hands over this type, and stays until the loop is done.
+        let begun = unsafe { &*argument.cast::<Begun>() };
+        let name = std::format!("{:?}", thread::current().id());
+        if let Entry::Vacant(entry) = begun.first.lock().unwrap().entry(name) {
+            entry.insert(begin);
+        } else {
+            return;
+        }
+        begun.here.fetch_add(1, Ordering::Relaxed);
+        while begun.here.load(Ordering::Relaxed) < WORKERS {
+            thread::yield_now();
+        }
+    }
+
+    let pool = ThreadPool::new(WORKERS);
+    let _awake = pool.activate(WORKERS);
+    let mut loops = Vec::new();
+    for _ in 0..100 {
+        let begun = Begun { first: Mutex::default(), here: AtomicUsize::new(0) };
+        let team = Team { executor: &pool, workers: WORKERS };
+        let argument = (&raw const begun).cast_mut().cast();
+        // SAFETY: the body takes the argument on any thread.
+        unsafe { team.run(body, argument, 24) };
+        loops.push(begun.first.into_inner().unwrap());
+    }
+    assert_eq!(loops[0].values().copied().collect::<BTreeSet<i64>>(), BTreeSet::from([0, 8, 16]));
+    assert!(loops.iter().all(|first| *first == loops[0]), "{loops:?}");
 }
