@@ -144,6 +144,7 @@ impl Conv {
                 None => self.in_channels * self.kernel[0] * self.ty.steps(self.kernel[1]),
             },
             sum: self.ty.sum,
+            fours: self.ty.fours,
             window: Window {
                 strides: self.strides,
                 extents: [extent(0), extent(1)],

@@ -79,6 +79,8 @@ pub(crate) struct Work {
     pub(super) depth: i64,
     /// What the sums are of.
     pub(super) sum: DType,
+    /// Whether four terms of a sum are one step: [`TileType::fours`](super::tile::TileType::fours).
+    pub(super) fours: bool,
     /// What one element of `rows` reads of the left operand.
     pub(super) window: Window,
     /// Whether one row of the result does not follow the other in memory.
@@ -223,6 +225,7 @@ impl Work {
             columns: n,
             depth,
             sum: DType::F32,
+            fours: false,
             window: Window { strides: [1, 1], extents: [1, 1], pixel: row_bytes },
             scattered: true,
             stride: Some(row_bytes),
@@ -247,7 +250,7 @@ impl Work {
     /// Whether panels of its weights are widened to words before tiles go over them.
     fn is_widened(&self, machine: Machine) -> bool {
         let most = MIN_TILES * machine.tile_rows(2);
-        machine.words && self.sum == DType::I32 && self.rows[0] * self.rows[1] >= most
+        machine.words && self.fours && self.rows[0] * self.rows[1] >= most
     }
 
     /// How many registers of a machine the rows of a panel may have.

@@ -1,15 +1,16 @@
 //! Weights of bytes that are widened to words before tiles go over them.
 //!
-//! Where instructions multiply words ([`Machine::words`](super::machine::Machine)), a tile's step widens
-//! as many vectors of weights as it has columns for, and for each of its rows the bytes that it
-//! broadcasts. The weights are the same for all tiles of a panel.
+//! Where instructions multiply words ([`Machine::words`](super::machine::Machine)), each step of a tile
+//! has to widen its weights and the bytes that it broadcasts. The weights are the same for all tiles that
+//! go over a panel, so that these read words, which are in the nearest cache.
 
 use super::emit::Emitter;
 use super::tile::{Columns, FOUR, Place, Tile, TileType, Weight};
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{BufferId, PrimExpr, Stmt};
 
-/// Fewest tiles for which a panel is widened before: one takes about twice as long to write it.
+/// Fewest tiles for which a panel is widened before: to store the words takes longer than to widen them
+/// once or twice.
 pub(super) const MIN_TILES: i64 = 4;
 
 /// Even bytes of each four and odd ones.

@@ -75,7 +75,7 @@ impl Emitter {
     /// How a product is cut where `rows` rows are computed at a time, `times` times in all.
     pub(in crate::strategy) fn cut_product(&mut self, p: &MatMul, rows: i64, times: i64) -> Cut {
         let mut work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
-        work.sum = p.ty.sum;
+        (work.sum, work.fours) = (p.ty.sum, p.ty.fours);
         if p.transpose_a {
             work.stride = None;
         }

@@ -1,9 +1,11 @@
 //! Which loops become parallel, and which must not.
 
 use super::*;
+use crate::ir::{BufferSpec, DType};
+use crate::memory::zero_border;
 use crate::pass::Pass;
 use crate::tir::transform::VerifyMemory;
-use crate::tir::{interpret, parse, verify};
+use crate::tir::{Lowering, interpret, parse, verify};
 
 /// The function after the pass with so many threads, however little its work is.
 fn run(text: &str, threads: u64, min_share: u64) -> PrimFunc {
@@ -264,4 +266,25 @@ proptest::proptest! {
         let outer = parallel(&text, 1).iter().any(|(name, _)| name.starts_with('i'));
         proptest::prop_assert!(!(meets && outer), "{body}");
     }
+}
+
+/// The border of a large image is shared by blocks of channels, all sides at once; that of a small one is
+/// not worth it.
+#[test]
+fn threads_share_a_border_by_blocks_of_channels() {
+    let loops = |channels: i64, extent: i64| {
+        let spec = BufferSpec::nchwc(&[1, channels, extent, extent], 16, &[(1, 1), (1, 1)]);
+        let cx = PassContext::builder().config(&PARALLEL_THREADS, 2).build().unwrap();
+        let func = zero_border("zero_border", DType::F32, &spec);
+        let func = Lowering::new(&cx).unwrap().run(func, &cx).unwrap();
+        let mut found = Vec::new();
+        func.body.walk(&mut |stmt| {
+            if let Stmt::For { extent, kind: ForKind::Parallel, .. } = stmt {
+                found.push(extent.as_int().unwrap());
+            }
+        });
+        found
+    };
+    assert_eq!(loops(96, 112), [6]);
+    assert!(loops(32, 8).is_empty());
 }
