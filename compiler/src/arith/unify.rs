@@ -164,6 +164,9 @@ impl Facts {
                 }
                 Step::Define(symbol, value) => self.define(&symbol, value)?,
                 Step::Congruent(expr, set) => self.congruent(&expr, set)?,
+                Step::AtLeast(expr, least) => {
+                    self.bound(&expr, Range { lower: Some(least.into()), upper: None })?;
+                }
             }
         }
         Ok(())
@@ -208,6 +211,9 @@ impl Facts {
             && expr.as_symbol().is_some()
         {
             return Ok(Some(Step::Congruent(expr.clone(), Modular::new(divisor, remainder))));
+        }
+        if let Some((expr, least)) = at_least(zero) {
+            return Ok(Some(Step::AtLeast(expr, least)));
         }
         Ok(None)
     }
@@ -363,6 +369,24 @@ enum Step {
     Define(Symbol, IntExpr),
     /// It says what the expression is congruent to.
     Congruent(IntExpr, Modular),
+    /// It says the least that the expression is.
+    AtLeast(IntExpr, i64),
+}
+
+/// A symbol plus a number, and the least that it is, where `max(least, expr) - expr = 0` says so.
+fn at_least(zero: &IntExpr) -> Option<(IntExpr, i64)> {
+    let (terms, _) = zero.parts();
+    let greatest = terms.iter().find(|term| matches!(term.as_atom(), Some(Atom::Max(_))))?;
+    let Some(Atom::Max(operands)) = greatest.as_atom() else { return None };
+    let sign @ (1 | -1) = greatest.coefficient() else { return None };
+    let expr = Rules::PLAIN.scale(&add_scaled(zero, &single(greatest), -1), -sign);
+    let [term] = expr.parts().0 else { return None };
+    let is_symbol = matches!(term.as_atom(), Some(Atom::Symbol(_)));
+    match &operands[..] {
+        [a, b] if is_symbol && *b == expr => Some((expr, a.as_const()?)),
+        [a, b] if is_symbol && *a == expr => Some((expr, b.as_const()?)),
+        _ => None,
+    }
 }
 
 /// The last symbol by name for which `zero = 0` can be solved, and its value.

@@ -8,7 +8,7 @@ use super::Op;
 use crate::graph::TypeError;
 use crate::ir::{Attrs, DType};
 use crate::te::{ComputeDag, StageId};
-use crate::tir::PrimExpr;
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Why an operator has no tensor expression.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -142,4 +142,14 @@ pub(crate) fn broadcast(shape: &[i64], result: &[i64], index: &[PrimExpr]) -> Ve
 /// Whether `low <= index < high`.
 pub(super) fn within(index: &PrimExpr, low: i64, high: i64) -> PrimExpr {
     index.clone().greater_equal(low).and(index.clone().less(high))
+}
+
+/// The extent of an axis as an operand. If a run may say another one (see [`Compute::open_axes`]),
+/// nothing is folded with it, so that expressions of it have the same form for all extents.
+pub(super) fn extent_of(extent: i64, is_open: bool) -> PrimExpr {
+    let (extent, zero) = (PrimExpr::index(extent), PrimExpr::index(0));
+    match is_open {
+        true => PrimExpr::Binary { op: BinaryOp::Max, lhs: Box::new(extent), rhs: Box::new(zero) },
+        false => extent,
+    }
 }

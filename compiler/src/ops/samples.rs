@@ -270,7 +270,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             let scatter = ScatterNdAttrs { reduction: ScatterReduction::Update };
             (attrs(scatter), &[Some(&[7, 3]), Some(&[4, 1]), Some(&[4, 3])])
         }
-        "topk" => (attrs(TopkAttrs { k: 2, axis: 1, largest: true }), UNARY),
+        "topk" => (attrs(TopkAttrs { k: 2.into(), axis: 1, largest: true }), UNARY),
         "take" => {
             let take = TakeAttrs { axis: 1, mode: TakeMode::Wrap };
             (attrs(take), &[Some(&[2, 3]), Some(&[2, 2])])

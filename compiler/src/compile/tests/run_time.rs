@@ -1,5 +1,6 @@
 //! Models whose runs have sizes of their own, beside those that were compiled for one size.
 
+mod best;
 mod equal;
 mod images;
 
@@ -473,7 +474,12 @@ fn statements_end_where_a_run_ends() {
         check_batches(model);
     }
     let batches: &[&[u64]] = &[&[3], &[4], &[8]];
-    check_sizes(&best(3, 0), &[("batch", 3..=8)], batches, |sizes| vec![vec![sizes[0], 4, 6]]);
+    // A run has three or more, as the model needs.
+    check_sizes(&best(3, 0), &[("batch", 1..=8)], batches, |sizes| vec![vec![sizes[0], 4, 6]]);
+    let options = batch(1..=8);
+    let loaded = &load(&run(&best(3, 0), &options).unwrap().model, &options)[0];
+    let wrong = loaded.run(&[rows(&[2, 4, 6])]).unwrap_err().to_string();
+    assert!(wrong.contains("3..=8"), "{wrong}");
 }
 
 #[test]

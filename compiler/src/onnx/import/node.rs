@@ -311,6 +311,19 @@ impl Node<'_, '_> {
         }
     }
 
+    /// The one element of an integer input, if it is there; it may depend on sizes of inputs.
+    ///
+    /// # Errors
+    ///
+    /// If it is not known, or has not one element.
+    pub fn dim_input(&mut self, index: usize) -> Result<Option<Dim>, NodeError> {
+        let Some(dims) = self.dims_input(index)? else { return Ok(None) };
+        match dims.as_slice() {
+            [dim] => Ok(Some(dim.clone())),
+            dims => Err(not_one(index, dims.len())),
+        }
+    }
+
     /// The elements of a floating-point input, if it is there; they must be constant.
     ///
     /// # Errors

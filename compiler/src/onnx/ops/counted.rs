@@ -144,7 +144,7 @@ pub(super) fn topk(
     let x = node.input(0)?;
     let k = node.optional(1).ok_or_else(|| missing("k"))?;
     let at = node.axis(axis, node.shape(x)?.rank())?;
-    let all = node.known_extent(x, at)?;
+    let all = node.shape(x)?[at].clone();
     let both = node.call_with(&TOPK, &[x], &TopkAttrs { k: all, axis, largest })?;
     let size = node.size(k)?;
     let fields = [node.field(both, 0)?, node.field(both, 1)?];

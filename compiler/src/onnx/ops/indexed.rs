@@ -78,7 +78,8 @@ pub(super) fn topk(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     {
         return super::counted::topk(node, axis, largest);
     }
-    let k = if node.version < 10 { node.attrs.int("k")? } else { node.int_input(1)? };
+    let k =
+        if node.version < 10 { node.attrs.int("k")?.map(Dim::from) } else { node.dim_input(1)? };
     let k = k.ok_or_else(|| missing("k"))?;
     let both = node.call_with(&TOPK, &[x], &TopkAttrs { k, axis, largest })?;
     Ok(vec![node.field(both, 0)?, node.field(both, 1)?])

@@ -116,7 +116,7 @@ impl Groups {
     /// The groups of a vector, in order or as they occur first.
     fn of(node: &mut Node<'_, '_>, keys: ExprId, sorted: bool) -> Result<Groups, NodeError> {
         let len = node.known_extent(keys, 0)?;
-        let attrs = TopkAttrs { k: len, axis: 0, largest: false };
+        let attrs = TopkAttrs { k: len.into(), axis: 0, largest: false };
         let both = node.call_with(&TOPK, &[keys], &attrs)?;
         let (values, order) = (node.field(both, 0)?, node.field(both, 1)?);
         // Of each element whether it is another one than that before it.

@@ -8,7 +8,7 @@ use super::scatter::{in_loop, loops};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Dim, Type};
-use crate::ops::compute::{Compute, Stages};
+use crate::ops::compute::{Compute, Stages, extent_of};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::heap::{Heap, complement, each, named, ordered};
 use crate::ops::relation::at_least;
@@ -17,11 +17,11 @@ use crate::te::{ComputeDag, StageId};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
 
 /// Attributes of `topk`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopkAttrs {
-    /// How many elements are kept.
-    pub k: i64,
+    /// How many elements are kept, which may depend on sizes of inputs; no more than there are.
+    pub k: Dim,
     /// The axis, counted from either end.
     pub axis: i64,
     /// Whether the greatest are kept, else the least.
@@ -39,17 +39,20 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TopkAttrs = cx.attrs()?;
     let x = cx.tensor(0)?;
     let axis = cx.axis(0, attrs.axis)?;
-    at_least("k", attrs.k, 0)?;
-    if let Some(extent) = x.shape[axis].as_const() {
-        ensure!(
-            attrs.k <= extent,
-            "attribute `k` {} exceeds the {extent} elements of the axis",
-            attrs.k
-        );
+    let extent = &x.shape[axis];
+    let is_known = attrs.k.is_const() && extent.is_const();
+    ensure!(
+        cx.same(&attrs.k.maximum(extent), extent),
+        "attribute `k` {} {} the {extent} elements of the axis",
+        attrs.k,
+        if is_known { "exceeds" } else { "may, unless symbolic dimensions are pinned, exceed" }
+    );
+    if let Some(k) = attrs.k.as_const() {
+        at_least("k", k, 0)?;
     }
     ensure!(x.dtype != DType::Bool, "input `x` must hold numbers, but it is {x}");
     let mut dims = x.shape.to_vec();
-    dims[axis] = Dim::from(attrs.k);
+    dims[axis] = attrs.k;
     Ok(Type::tuple([cx.result(dims.clone(), x.dtype)?, cx.result(dims, DType::I64)?]))
 }
 
@@ -57,7 +60,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: TopkAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
-    let k = attrs.k as usize;
+    let k = cx.shape()[axis_of(x, attrs.axis)?];
     if k > split.extent {
         return Err(EvalError::new(format!("{k} of {} elements are asked for", split.extent)));
     }
@@ -106,9 +109,10 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let key = ordered(dag, value, keys);
         if attrs.largest { key } else { complement(key) }
     });
+    let is_open = [cx.open_axes, &cx.open_args[0]].map(|open| open.contains(&axis));
     let place = cx.dag.statement(op, kept, index_dtype, &[keys], |dag, result| {
         let (mut vars, index) = loops(dag, kept);
-        let line = Line { keys, axis, index, extent: shape[axis] };
+        let line = Line { keys, axis, index, extent: shape[axis], is_open };
         let best = match kept[axis] {
             0 => Stmt::nop(),
             count => line.best(dag, count, result),
@@ -135,6 +139,8 @@ struct Line {
     /// The line; what is along the axis does not count.
     index: Vec<PrimExpr>,
     extent: i64,
+    /// Whether a run has a number of its own of the best, and of all.
+    is_open: [bool; 2],
 }
 
 impl Line {
@@ -155,25 +161,29 @@ impl Line {
     /// equal elements the better.
     fn best(&self, dag: &mut ComputeDag, count: i64, result: BufferId) -> Stmt {
         let heap = &Heap::new(dag, count, dag.dtype(self.keys), self.extent);
-        let (size, first) = (&PrimExpr::index(count), &PrimExpr::index(0));
-        let levels = || PrimExpr::index(count.ilog2().into());
+        let size = &extent_of(count, self.is_open[0]);
+        let extent = extent_of(self.extent, self.is_open[1]);
+        let first = &PrimExpr::index(0);
+        // A run's own heap has as many as of the greatest number of places, or fewer.
+        let levels = if self.is_open[0] { u32::BITS } else { count.ilog2() };
+        let levels = || PrimExpr::index(levels.into());
         let last_place = || PrimExpr::int(u32::MAX.into(), DType::I64);
         let pair = |dag: &mut ComputeDag, position: &PrimExpr| {
             heap.pair(self.key(dag, position), last_place() - position.clone())
         };
-        let fill = each(dag, "i", count, |dag, at| {
+        let fill = each(dag, "i", size.clone(), |dag, at| {
             let pair = pair(dag, &at);
             heap.store(dag, &at, pair)
         });
         let order = heap.order(dag, size, levels());
-        let rest = each(dag, "i", self.extent - count, |dag, step| {
-            let position = step + count;
+        let rest = each(dag, "i", extent - size.clone(), |dag, step| {
+            let position = step + size.clone();
             // A later one of equal elements is no better.
             let is_better = heap.key(dag, first).less(self.key(dag, &position));
             let pair = pair(dag, &position);
             Stmt::if_then(is_better, heap.sift(dag, pair, first.clone(), size, levels()))
         });
-        let sort = each(dag, "step", count - 1, |dag, step| {
+        let sort = each(dag, "step", size.clone() - 1, |dag, step| {
             let last = size.clone() - 1 - step;
             let pair = heap.load(dag, &last);
             named(dag, pair, |dag, pair| {
@@ -182,7 +192,7 @@ impl Line {
                 Stmt::seq([out, heap.sift(dag, pair, first.clone(), &last, levels())])
             })
         });
-        let found = each(dag, "rank", count, |dag, rank| {
+        let found = each(dag, "rank", size.clone(), |dag, rank| {
             let position = last_place() - heap.place(dag, &rank);
             let position = position.cast(dag.func.buffers[result].dtype);
             dag.func.store(result, self.at(rank), position)

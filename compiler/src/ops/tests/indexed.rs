@@ -135,7 +135,7 @@ fn sums_up_to_each_element_leave_it_out_and_run_backwards() {
 fn the_best_come_first_and_of_equals_the_first() {
     let x = floats(&[5], &[2.0, f64::NAN, 7.0, 2.0, -1.0]);
     for (largest, places) in [(true, [1, 2, 0]), (false, [4, 0, 3])] {
-        let attrs = Attrs::from_struct(&TopkAttrs { k: 3, axis: 0, largest }).unwrap();
+        let attrs = Attrs::from_struct(&TopkAttrs { k: 3.into(), axis: 0, largest }).unwrap();
         let results = TOPK.evaluate(&attrs, &[Some(&x)]).unwrap();
         assert_eq!(results[1].ints().unwrap(), places);
         let values: Vec<f64> = places.iter().map(|&at| x.floats().unwrap()[at as usize]).collect();

@@ -7,7 +7,7 @@ use crate::codegen::testing::runnable_levels;
 use crate::executor::Loops;
 use crate::graph::interp::Tensor;
 use crate::graph::{ExprId, Function};
-use crate::ir::{Attrs, BufferSpec, Constant, DType, TensorType};
+use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType};
 use crate::ops::nn::{ConvAttrs, PadAttrs, PadMode};
 use crate::ops::tensor::{
     CumulativeAttrs, ResizeMethod, StridedSliceAttrs, TopkAttrs, TreeForm, TreeSumAttrs,
@@ -376,7 +376,8 @@ fn the_best_of_a_line_come_in_order_however_many() {
             (&lines, 1, vec![1, 2]),
             (&ints, 1, vec![7, 200]),
         ] {
-            let with = |k| call("topk", TopkAttrs { k, axis, largest }, &[Some(x.clone())]);
+            let with =
+                |k| call("topk", TopkAttrs { k: Dim::from(k), axis, largest }, &[Some(x.clone())]);
             cases.extend(counts.into_iter().map(with));
         }
         // From the least to the greatest number of a type, and both zeros.
@@ -384,12 +385,12 @@ fn the_best_of_a_line_come_in_order_however_many() {
             let (least, greatest) = dtype.int_range().unwrap();
             let values = (0..9).map(|i| least + (greatest - least) / 8 * (i * 5 % 9)).collect();
             let x = Tensor::from_ints(dtype, &[9], values).unwrap();
-            cases.push(call("topk", TopkAttrs { k: 5, axis: 0, largest }, &[Some(x)]));
+            cases.push(call("topk", TopkAttrs { k: 5.into(), axis: 0, largest }, &[Some(x)]));
         }
         let values = [0.0, -0.0, 1.0, -1e300, f64::INFINITY, -2.5, f64::NAN, -0.0, 0.0, 1e300];
         for dtype in [DType::F16, DType::F32, DType::F64] {
             let x = floats(dtype, &[10], &values);
-            cases.push(call("topk", TopkAttrs { k: 9, axis: 0, largest }, &[Some(x)]));
+            cases.push(call("topk", TopkAttrs { k: 9.into(), axis: 0, largest }, &[Some(x)]));
         }
     }
     check_all(&cases, &runnable_levels());

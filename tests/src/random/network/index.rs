@@ -67,7 +67,7 @@ impl Generator<'_> {
             return None;
         }
         let attrs = TopkAttrs {
-            k: self.choices.of(&[1, 3]).min(x.shape[axis]),
+            k: self.choices.of(&[1, 3]).min(x.shape[axis]).into(),
             axis: axis as i64,
             largest: self.choices.below(2) == 0,
         };

@@ -89,6 +89,37 @@ fn images_may_become_as_large_as_others() {
     }
 }
 
+/// Images of any size, one row or column among them, that are made as large as others with sizes of
+/// their own.
+#[test]
+fn images_may_become_as_large_as_images_of_other_sizes() {
+    let image = |height: &str, width: &str| {
+        [ModelDim::from(1), ModelDim::from(2), ModelDim::from(height), ModelDim::from(width)]
+    };
+    let dims = [("h", 1..=9), ("w", 1..=12), ("H", 1..=9), ("W", 1..=12)];
+    let runs: &[&[u64]] = &[&[9, 12, 9, 12], &[1, 7, 5, 1], &[9, 1, 1, 12], &[4, 5, 8, 3]];
+    let check = |places: &str, attrs: &[(&'static str, ModelAttr)]| {
+        let mut attrs = attrs.to_vec();
+        attrs.push(("coordinate_transformation_mode", places.into()));
+        let builder = ModelBuilder::new(19)
+            .input("x", DType::F32, &image("h", "w"))
+            .input("like", DType::F32, &image("H", "W"))
+            .node("Shape", &["like"], &["sizes"], &[])
+            .node("Resize", &["x", "", "", "sizes"], &["y"], &attrs)
+            .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+        check_sizes(&model(builder), &dims, runs, |sizes| {
+            let image = |height: i64, width: i64| vec![1, 2, height, width];
+            vec![image(sizes[0], sizes[1]), image(sizes[2], sizes[3])]
+        });
+    };
+    let modes = ["half_pixel", "pytorch_half_pixel", "align_corners", "half_pixel_symmetric"];
+    for places in modes {
+        check(places, &[("mode", "nearest".into())]);
+        check(places, &[("mode", "linear".into())]);
+    }
+    check("asymmetric", &[("mode", "cubic".into()), ("exclude_outside", 1.into())]);
+}
+
 /// Padding that depends on the size is that of multiples of the stride.
 #[test]
 fn windows_with_automatic_padding_go_over_whole_strides() {

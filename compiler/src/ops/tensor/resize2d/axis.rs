@@ -4,7 +4,7 @@ use super::{
     CoordinateTransformation, Filter, NearestRounding, Resize2dAttrs, ResizeMethod, fraction,
 };
 use crate::ir::DType;
-use crate::ops::compute::{multiply_add, within};
+use crate::ops::compute::{extent_of, multiply_add, within};
 use crate::te::{ComputeDag, StageId};
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
@@ -99,33 +99,40 @@ impl Axis<'_> {
         PrimExpr::index(0).max(place).min(self.extent - 1)
     }
 
+    /// A number of elements as a float.
+    fn number_of(&self, elements: i64) -> PrimExpr {
+        extent_of(elements, self.is_open).cast(DType::F64)
+    }
+
     /// Where in the argument a place of the result is.
     fn coordinate(&self, index: &PrimExpr) -> PrimExpr {
         let index = index.clone().cast(DType::F64);
         let f64 = |value: f64| PrimExpr::float(value, DType::F64);
-        let (extent, scale) = (self.extent as f64, self.scale);
-        let scaled = self.attrs.scaled(self.number, extent, self.size as f64);
+        let (extent, size) = (self.number_of(self.extent), self.number_of(self.size));
+        let factor = self.attrs.scale.map(|scale| f64(scale[self.number]));
+        let scale = factor.clone().unwrap_or_else(|| size.clone() / extent.clone());
+        let scaled = factor.map_or_else(|| size.clone(), |factor| extent.clone() * factor);
+        let last = extent.clone() - f64(1.0);
+        let half_pixel = |index: PrimExpr| (index + f64(0.5)) / scale.clone() - f64(0.5);
         match self.attrs.coordinate_transformation_mode {
-            CoordinateTransformation::PytorchHalfPixel if self.size <= 1 => f64(0.0),
-            CoordinateTransformation::HalfPixel | CoordinateTransformation::PytorchHalfPixel => {
-                (index + f64(0.5)) / f64(scale) - f64(0.5)
+            CoordinateTransformation::HalfPixel => half_pixel(index),
+            CoordinateTransformation::PytorchHalfPixel => {
+                PrimExpr::select(size.less_equal(f64(1.0)), f64(0.0), half_pixel(index))
             }
-            CoordinateTransformation::AlignCorners if scaled <= 1.0 => f64(0.0),
-            CoordinateTransformation::AlignCorners => index * f64(extent - 1.0) / f64(scaled - 1.0),
-            CoordinateTransformation::Asymmetric => index / f64(scale),
+            CoordinateTransformation::AlignCorners => {
+                let at = index * last / (scaled.clone() - f64(1.0));
+                PrimExpr::select(scaled.less_equal(f64(1.0)), f64(0.0), at)
+            }
+            CoordinateTransformation::Asymmetric => index / scale,
             CoordinateTransformation::HalfPixelSymmetric => {
-                let left_out = extent / 2.0 * (1.0 - self.size as f64 / scaled);
-                f64(left_out) + (index + f64(0.5)) / f64(scale) - f64(0.5)
+                extent / f64(2.0) * (f64(1.0) - size / scaled) + half_pixel(index)
             }
             CoordinateTransformation::TfCropAndResize => {
                 let [start, end] = self.attrs.region(self.number);
-                if self.size > 1 {
-                    let first = f64(start * (extent - 1.0));
-                    first
-                        + index * f64(end - start) * f64(extent - 1.0) / f64(self.size as f64 - 1.0)
-                } else {
-                    f64(0.5 * (start + end) * (extent - 1.0))
-                }
+                let first = f64(start) * last.clone();
+                let more = index * f64(end - start) * last.clone() / (size.clone() - f64(1.0));
+                let middle = f64(0.5 * (start + end)) * last;
+                PrimExpr::select(f64(1.0).less(size), first + more, middle)
             }
         }
     }
@@ -133,8 +140,8 @@ impl Axis<'_> {
     /// Whether a place of the result is inside of the image.
     pub(super) fn is_inside(&self, index: &PrimExpr) -> PrimExpr {
         let at = self.coordinate(index);
-        let [first, last] =
-            [0.0, self.extent as f64 - 1.0].map(|end| PrimExpr::float(end, DType::F64));
+        let [first, one] = [0.0, 1.0].map(|value| PrimExpr::float(value, DType::F64));
+        let last = self.number_of(self.extent) - one;
         first.less_equal(at.clone()).and(at.less_equal(last))
     }
 
