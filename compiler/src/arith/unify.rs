@@ -164,9 +164,7 @@ impl Facts {
                 }
                 Step::Define(symbol, value) => self.define(&symbol, value)?,
                 Step::Congruent(expr, set) => self.congruent(&expr, set)?,
-                Step::AtLeast(expr, least) => {
-                    self.bound(&expr, Range { lower: Some(least.into()), upper: None })?;
-                }
+                Step::Bound(expr, range) => self.bound(&expr, range)?,
             }
         }
         Ok(())
@@ -212,8 +210,8 @@ impl Facts {
         {
             return Ok(Some(Step::Congruent(expr.clone(), Modular::new(divisor, remainder))));
         }
-        if let Some((expr, least)) = at_least(zero) {
-            return Ok(Some(Step::AtLeast(expr, least)));
+        if let Some((expr, range)) = bounded(zero) {
+            return Ok(Some(Step::Bound(expr, range)));
         }
         Ok(None)
     }
@@ -369,24 +367,33 @@ enum Step {
     Define(Symbol, IntExpr),
     /// It says what the expression is congruent to.
     Congruent(IntExpr, Modular),
-    /// It says the least that the expression is.
-    AtLeast(IntExpr, i64),
+    /// It says between what the expression is.
+    Bound(IntExpr, Range),
 }
 
-/// A symbol plus a number, and the least that it is, where `max(least, expr) - expr = 0` says so.
-fn at_least(zero: &IntExpr) -> Option<(IntExpr, i64)> {
+/// A symbol plus a number, and its bounds, where `max(least, expr) - expr = 0` says so, or the same of
+/// `min`.
+fn bounded(zero: &IntExpr) -> Option<(IntExpr, Range)> {
     let (terms, _) = zero.parts();
-    let greatest = terms.iter().find(|term| matches!(term.as_atom(), Some(Atom::Max(_))))?;
-    let Some(Atom::Max(operands)) = greatest.as_atom() else { return None };
-    let sign @ (1 | -1) = greatest.coefficient() else { return None };
-    let expr = Rules::PLAIN.scale(&add_scaled(zero, &single(greatest), -1), -sign);
-    let [term] = expr.parts().0 else { return None };
-    let is_symbol = matches!(term.as_atom(), Some(Atom::Symbol(_)));
-    match &operands[..] {
-        [a, b] if is_symbol && *b == expr => Some((expr, a.as_const()?)),
-        [a, b] if is_symbol && *a == expr => Some((expr, b.as_const()?)),
+    let (chosen, operands) = terms.iter().find_map(|term| match term.as_atom() {
+        Some(Atom::Max(operands) | Atom::Min(operands)) => Some((term, operands)),
         _ => None,
-    }
+    })?;
+    let sign @ (1 | -1) = chosen.coefficient() else { return None };
+    let expr = Rules::PLAIN.scale(&add_scaled(zero, &single(chosen), -1), -sign);
+    let [term] = expr.parts().0 else { return None };
+    term.as_atom().filter(|atom| matches!(atom, Atom::Symbol(_)))?;
+    let bound = match &operands[..] {
+        [a, b] if *b == expr => a.as_const(),
+        [a, b] if *a == expr => b.as_const(),
+        _ => None,
+    };
+    let bound = Some(bound?.into());
+    let range = match chosen.as_atom() {
+        Some(Atom::Max(_)) => Range { lower: bound, upper: None },
+        _ => Range { lower: None, upper: bound },
+    };
+    Some((expr, range))
 }
 
 /// The last symbol by name for which `zero = 0` can be solved, and its value.

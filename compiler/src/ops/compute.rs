@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::Op;
 use crate::graph::TypeError;
-use crate::ir::{Attrs, DType};
+use crate::ir::{Attrs, DType, Dim};
 use crate::te::{ComputeDag, StageId};
 use crate::tir::{BinaryOp, PrimExpr};
 
@@ -45,6 +45,8 @@ pub struct Compute<'a> {
     pub open_axes: &'a [usize],
     /// Such axes of each argument.
     pub open_args: &'a [Vec<usize>],
+    /// The number that an expression of sizes is; `None` if nothing is known of one.
+    pub sizes: &'a dyn Fn(&Dim) -> Option<i64>,
     /// Whether the result is in the memory of the first argument: a statement stores what differs.
     pub in_place: bool,
 }
@@ -89,6 +91,18 @@ impl Compute<'_> {
     /// Always.
     pub fn unsupported<T>(&self, what: impl fmt::Display) -> Result<T, ComputeError> {
         Err(ComputeError(format!("no code can be generated for `{}` {what} yet", self.op)))
+    }
+
+    /// What an attribute says in terms of sizes, as an operand (see [`extent_of`]).
+    ///
+    /// # Errors
+    ///
+    /// If nothing is known of one of the sizes.
+    pub fn size(&self, dim: &Dim) -> Result<PrimExpr, ComputeError> {
+        match (self.sizes)(dim) {
+            Some(size) => Ok(extent_of(size, !dim.is_const())),
+            None => self.unsupported(format!("with the unknown size {dim}")),
+        }
     }
 
     /// An index into one of `rank` dimensions, counted from either end.
@@ -149,7 +163,7 @@ pub(super) fn within(index: &PrimExpr, low: i64, high: i64) -> PrimExpr {
 pub(super) fn extent_of(extent: i64, is_open: bool) -> PrimExpr {
     let (extent, zero) = (PrimExpr::index(extent), PrimExpr::index(0));
     match is_open {
-        true => PrimExpr::Binary { op: BinaryOp::Max, lhs: Box::new(extent), rhs: Box::new(zero) },
+        true => PrimExpr::Binary { op: BinaryOp::Add, lhs: Box::new(extent), rhs: Box::new(zero) },
         false => extent,
     }
 }

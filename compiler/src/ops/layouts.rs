@@ -160,6 +160,7 @@ pub(crate) fn compute(cx: &mut Compute<'_>) -> Stages {
         results: &results,
         open_axes: cx.open_axes,
         open_args: cx.open_args,
+        sizes: cx.sizes,
         in_place: false,
     };
     let stages = (def.compute)(call)?;

@@ -79,7 +79,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         }
         "arange" => {
             let length = Dim::from(5i64);
-            (attrs(ArangeAttrs { start: 3, step: -2, length, dtype: DType::I32 }), &[])
+            (attrs(ArangeAttrs { start: 3.into(), step: -2, length, dtype: DType::I32 }), &[])
         }
         "full" => (attrs(FullAttrs { shape: dims(&[2, 0, 3]) }), &[Some(&[])]),
         "image.grid_sample" => {

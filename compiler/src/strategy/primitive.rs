@@ -264,6 +264,7 @@ impl Builder<'_> {
                     results: &results,
                     open_axes: &open_axes(&id),
                     open_args: &open_args,
+                    sizes: self.extents,
                     in_place: self.in_place,
                 })
                 .map_err(|error| problem_at(error.0, span))

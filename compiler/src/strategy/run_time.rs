@@ -12,7 +12,7 @@ use samples::{Known, samples};
 
 use super::Machine;
 use super::primitive::{Extents, Primitive, primitive, problem_at};
-use crate::diagnostics::Problem;
+use crate::diagnostics::{Problem, pin};
 use crate::executor::{Kernel, RunTimeAxis, RunTimeSizes};
 use crate::graph::{Callee, Expr, Function};
 use crate::ir::{BufferSpec, DType, IRModule, Span, TensorType, Type};
@@ -90,7 +90,12 @@ pub(super) fn limited(
             "no code can be generated yet for `{op}` along an axis whose extent is known at run time \
              alone"
         );
-        vec![problem_at(what, function.span(span))]
+        let problem = problem_at(what, function.span(span));
+        let types = ids().flat_map(|id| tensor_types(function.ty(id)));
+        vec![match pin(types.flat_map(|ty| ty.shape.iter())) {
+            Some(help) => problem.help(help),
+            None => problem,
+        }]
     })?;
     greatest.fold_tables(&|stage, id| !limits.changes(stage, id));
     limits.set(&mut greatest);

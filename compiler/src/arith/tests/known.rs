@@ -128,6 +128,7 @@ fn equations_are_solved_refuted_or_kept() {
         ("a*b == 12", "b", "3", "a == 4, b == 3"),
         ("", "max(5, n)", "n", "n >= 5"),
         ("n <= 9", "n + 2", "max(n + 2, 8)", "n >= 6, n <= 9"),
+        ("", "min(5, n)", "n", "n <= 5"),
         ("", "max(n, m)", "n", "n - max(m, n) == 0"),
     ] {
         let mut known = facts(known);

@@ -188,6 +188,23 @@ impl Attrs {
         }
     }
 
+    /// The dimensions that are values of attributes, or in lists that are; constants are not among them.
+    pub fn dims(&self) -> impl Iterator<Item = &Dim> {
+        let mut values: Vec<&AttrValue> = self.0.values().collect();
+        std::iter::from_fn(move || {
+            loop {
+                match values.pop()? {
+                    AttrValue::Dim(dim) => return Some(dim),
+                    AttrValue::List(list) => values.extend(list),
+                    AttrValue::Bool(_)
+                    | AttrValue::Int(_)
+                    | AttrValue::Float(_)
+                    | AttrValue::Str(_) => {}
+                }
+            }
+        })
+    }
+
     /// The value of a string attribute.
     pub fn str(&self, name: &str) -> Option<&str> {
         if let Some(AttrValue::Str(v)) = self.get(name) { Some(v) } else { None }

@@ -30,6 +30,7 @@ mod sampling;
 mod selected;
 mod sequence;
 mod signal;
+mod slice;
 mod tensor;
 mod training;
 mod unique;
@@ -327,13 +328,13 @@ static TABLE: &[OpImport] = &[
     op("Sin", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::SIN)),
     op("Sinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::SINH)),
     op("Size", &[1, 13, 19, 21, 23, 24, 25], (1, 1), tensor::size),
-    shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], tensor::slice),
+    shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], slice::slice),
     op("Softmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::SOFTMAX)),
     op("SoftmaxCrossEntropyLoss", &[12, 13], (2, 3), loss::softmax_cross_entropy),
     op("Softplus", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTPLUS)),
     op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
     op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
-    shaped("Split", &[1, 2, 11, 13, 18], (1, 2), &[1], tensor::split),
+    shaped("Split", &[1, 2, 11, 13, 18], (1, 2), &[1], slice::split),
     shaped("SplitToSequence", &[11, 24], (1, 2), &[1], sequence::split),
     op("Sqrt", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SQRT)),
     shaped("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::squeeze),

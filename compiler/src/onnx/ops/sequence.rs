@@ -1,7 +1,7 @@
 //! Sequences and optional values. How many elements a sequence has is known while compiling, so that
 //! nothing is left of either: a sequence is the list of its elements, a tuple that no call takes.
 
-use super::tensor::pieces;
+use super::slice::pieces;
 use crate::graph::ExprId;
 use crate::ir::DType;
 use crate::onnx::import::{MAX_UNROLLED_STEPS, Node, NodeError, Outputs};

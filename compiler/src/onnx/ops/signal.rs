@@ -384,7 +384,7 @@ pub(super) fn stft(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let dtype = node.tensor(signal)?.dtype;
     let wide = node.widened(signal)?;
     let count = (elements - Dim::from(length)).floor_div(&Dim::from(step)) + Dim::from(1i64);
-    let attrs = ArangeAttrs { start: 0, step, length: count.clone(), dtype: DType::I64 };
+    let attrs = ArangeAttrs { start: 0.into(), step, length: count.clone(), dtype: DType::I64 };
     let starts = node.call_with(&ARANGE, &[], &attrs)?;
     let starts = node.reshape(starts, vec![count, Dim::from(1i64)])?;
     let offsets = node.counting(length)?;

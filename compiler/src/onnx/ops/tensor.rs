@@ -6,12 +6,10 @@ use crate::graph::ExprId;
 use crate::ir::{Constant, DType, Dim, Shape, TensorType};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::MAX_RANK;
-use crate::ops::elementwise::ADD;
 use crate::ops::tensor::{
     ARANGE, ArangeAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL,
-    FullAttrs, NDARRAY_SIZE, ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE,
-    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs,
-    TakeMode, TransposeAttrs,
+    FullAttrs, NDARRAY_SIZE, ONE_HOT, OneHotAttrs, SHAPE_OF, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs,
+    SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 /// Most elements of a `Range` that is computed while compiling.
@@ -174,172 +172,6 @@ pub(super) fn concat(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![node.call_with(&CONCATENATE, &inputs, &ConcatenateAttrs { axis })?])
 }
 
-/// `Split`-2, -11 (negative axes), -13 (sizes as an input), -18 (`num_outputs`, with a smaller last
-/// piece). Without sizes, the pieces are equal.
-pub(super) fn split(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let x = node.input(0)?;
-    let shape = node.shape(x)?;
-    let axis = node.attrs.int("axis")?.unwrap_or(0);
-    let index = node.axis(axis, shape.rank())?;
-    let pieces = node.output_count();
-    let sizes = if node.version >= 13 {
-        node.ints_input(1)?
-    } else {
-        node.attrs.ints("split")?.map(<[i64]>::to_vec)
-    };
-    let num_outputs = if node.version >= 18 { node.attrs.int("num_outputs")? } else { None };
-    if num_outputs.is_some_and(|count| usize::try_from(count) != Ok(pieces)) {
-        return Err(NodeError::new(format!(
-            "attribute `num_outputs` is {}, but the node has {pieces} outputs",
-            num_outputs.unwrap_or_default()
-        )));
-    }
-    let sections = match sizes {
-        Some(sizes) if sizes.len() != pieces => {
-            return Err(NodeError::new(format!(
-                "{} sizes are given, but the node has {pieces} outputs",
-                sizes.len()
-            )));
-        }
-        Some(sizes) => sizes,
-        None => equal_pieces(&shape[index], pieces, node.version >= 18)?,
-    };
-    self::pieces(node, x, axis, sections)
-}
-
-/// The pieces of a value along an axis, of these sizes.
-pub(super) fn pieces(
-    node: &mut Node<'_, '_>,
-    x: ExprId,
-    axis: i64,
-    sections: Vec<i64>,
-) -> Result<Outputs, NodeError> {
-    let count = sections.len() as u32;
-    let tuple = node.call_with(&SPLIT, &[x], &SplitAttrs { axis, sections })?;
-    (0..count).map(|piece| node.field(tuple, piece)).collect()
-}
-
-/// Sizes of so many pieces of an extent, all equal but perhaps the last.
-fn equal_pieces(extent: &Dim, pieces: usize, smaller_last: bool) -> Result<Vec<i64>, NodeError> {
-    let Some(extent) = extent.as_const() else {
-        return Err(NodeError::new(format!(
-            "the dimension that is split must be known, but it is {extent}"
-        ))
-        .pin([extent]));
-    };
-    let count = i64::try_from(pieces).ok().filter(|&count| count > 0);
-    let count = count.ok_or_else(|| NodeError::new("the node has no outputs"))?;
-    if extent % count != 0 && !smaller_last {
-        return Err(NodeError::new(format!("{extent} cannot be split into {count} equal pieces")));
-    }
-    let size = extent.unsigned_abs().div_ceil(count.unsigned_abs()) as i64;
-    let last = size.checked_mul(count - 1).map(|before| extent - before);
-    match last {
-        Some(last) if last >= 0 => {
-            let mut sizes = vec![size; pieces - 1];
-            sizes.push(last);
-            Ok(sizes)
-        }
-        _ => Err(NodeError::new(format!("{extent} cannot be split into {count} pieces"))),
-    }
-}
-
-/// `Slice`-1 has its bounds as attributes, -10 as inputs, with steps; -11 (negative axes), -13 (more
-/// types).
-pub(super) fn slice(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let x = node.input(0)?;
-    let attribute = |list: Option<&[i64]>| list.map(<[i64]>::to_vec);
-    let (starts, ends, axes, steps) = if node.version < 10 {
-        let ends = attribute(node.attrs.ints("ends")?);
-        (
-            attribute(node.attrs.ints("starts")?),
-            ends.map(|ends| ends.into_iter().map(Dim::from).collect()),
-            attribute(node.attrs.ints("axes")?),
-            None,
-        )
-    } else {
-        (node.ints_input(1)?, node.dims_input(2)?, node.ints_input(3)?, node.ints_input(4)?)
-    };
-    let begin = starts.ok_or_else(|| missing("starts"))?;
-    let end: Vec<Dim> = ends.ok_or_else(|| missing("ends"))?;
-    let axes = axes.unwrap_or_else(|| (0..begin.len() as i64).collect());
-    let strides = steps.unwrap_or_else(|| vec![1; begin.len()]);
-    let lengths = [begin.len(), end.len(), axes.len(), strides.len()];
-    if lengths.iter().any(|&length| length != begin.len()) {
-        return Err(NodeError::new(format!(
-            "starts, ends, axes and steps must have one length, but they have {lengths:?}"
-        )));
-    }
-    if begin.is_empty() {
-        return Ok(vec![x]);
-    }
-    let mut sliced = x;
-    let mut closed =
-        StridedSliceAttrs { begin: vec![], end: vec![], strides: vec![], axes: vec![] };
-    for (place, end) in end.into_iter().enumerate() {
-        let (begin, stride, axis) = (begin[place], strides[place], axes[place]);
-        match end.as_const() {
-            Some(end) => {
-                closed.begin.push(begin);
-                closed.end.push(end);
-                closed.strides.push(stride);
-                closed.axes.push(axis);
-            }
-            None => sliced = open_slice(node, sliced, axis, (begin, end, stride))?,
-        }
-    }
-    if !closed.axes.is_empty() {
-        sliced = node.call_with(&STRIDED_SLICE, &[sliced], &closed)?;
-    }
-    Ok(vec![sliced])
-}
-
-/// The elements along an axis up to one that depends on the size of an input.
-fn open_slice(
-    node: &mut Node<'_, '_>,
-    x: ExprId,
-    axis: i64,
-    (begin, end, stride): (i64, Dim, i64),
-) -> Result<ExprId, NodeError> {
-    let shape = node.shape(x)?;
-    let axis = node.axis(axis, shape.rank())?;
-    let (start, extent) = (Dim::from(begin), &shape[axis]);
-    let facts = node.facts();
-    let whole = facts.prove_le(extent, &end) == Some(true);
-    let inside =
-        facts.prove_le(&end, extent) == Some(true) && facts.prove_le(&start, &end) == Some(true);
-    if stride != 1 || begin < 0 || !(whole || inside) {
-        let what = format!(
-            "the slice of axis {axis} from {begin} by steps of {stride} ends at {end}, which is not \
-             known to be between {begin} and {extent}"
-        );
-        return Err(NodeError::new(what).pin(std::slice::from_ref(&end)));
-    }
-    if whole {
-        let attrs = StridedSliceAttrs {
-            begin: vec![begin],
-            end: vec![i64::MAX],
-            strides: vec![1],
-            axes: vec![axis as i64],
-        };
-        return node.call_with(&STRIDED_SLICE, &[x], &attrs);
-    }
-    places(node, x, axis, begin, end - start)
-}
-
-/// So many elements along an axis from one on, where that depends on the size of an input.
-pub(super) fn places(
-    node: &mut Node<'_, '_>,
-    x: ExprId,
-    axis: usize,
-    start: i64,
-    length: Dim,
-) -> Result<ExprId, NodeError> {
-    let places = node.arange(start, length)?;
-    let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
-    node.call_with(&TAKE, &[x, places], &attrs)
-}
-
 /// `Gather`-1, -11 (negative indices), -13 (more types).
 pub(super) fn gather(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, indices) = (node.input(0)?, node.input(1)?);
@@ -441,13 +273,8 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     }
     let too_long = || NodeError::new(format!("more than {MAX_RANGE} elements are not supported"));
     if let Some((start, length)) = open_range(node, dtype)? {
-        let attrs = ArangeAttrs { start: start.as_const().unwrap_or(0), step: 1, length, dtype };
-        let range = node.call_with(&ARANGE, &[], &attrs)?;
-        if start.is_const() {
-            return Ok(vec![range]);
-        }
-        let start = node.input(0)?;
-        return Ok(vec![node.call(&ADD, &[range, start])?]);
+        let attrs = ArangeAttrs { start, step: 1, length, dtype };
+        return Ok(vec![node.call_with(&ARANGE, &[], &attrs)?]);
     }
     let constant = if dtype.is_int() {
         let [start, limit, delta] = [node.int_input(0)?, node.int_input(1)?, node.int_input(2)?]

@@ -93,6 +93,14 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
                 || padded.as_const() == Some(0),
             "dimension {axis} of input `x`, which is {x}, has no element to repeat"
         );
+        // An extent that a run says is mirrored once: see `reflected`.
+        let beyond = before.max(after);
+        let is_mirrored = attrs.mode == PadMode::Reflect && beyond > 0 && !dim.is_const();
+        ensure!(
+            !is_mirrored || cx.same(&dim.maximum(&Dim::from(beyond.saturating_add(1))), dim),
+            "dimension {axis} of input `x`, which is {x}, may have too few elements to mirror \
+             {beyond} of them; pin symbolic dimensions to numbers"
+        );
         ensure!(
             padded.as_const().is_none_or(|padded| padded >= 0),
             "attribute `pad_width` {:?} removes more than the {dim} elements of dimension {axis}",

@@ -10,11 +10,11 @@ use crate::ops::eval::EvalCx;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 /// Attributes of `arange`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArangeAttrs {
-    /// The first element.
-    pub start: i64,
+    /// The first element, which may depend on sizes of inputs.
+    pub start: Dim,
     /// From one element to the next.
     pub step: i64,
     /// The number of elements.
@@ -40,6 +40,9 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let ArangeAttrs { start, step, .. } = cx.attrs()?;
+    let start = start.as_const().ok_or_else(|| {
+        EvalError::new(format!("attribute `start` {start} must be known, as sizes are in a run"))
+    })?;
     let element = |place: usize| i128::from(start) + i128::from(step) * place as i128;
     cx.result(Elements::Int((0..cx.len()).map(element).collect()))
 }
@@ -47,5 +50,6 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
 fn compute(cx: &mut Compute<'_>) -> Stages {
     let ArangeAttrs { start, step, .. } = cx.attrs()?;
     let (_, dtype) = cx.result();
+    let start = cx.size(&start)?;
     cx.element(|_, index| (index[0].clone() * step + start).cast(dtype))
 }

@@ -350,7 +350,7 @@ fn shapes_are_data() {
 
 #[test]
 fn arange_counts_from_its_start() {
-    let attrs = |dtype| ArangeAttrs { start: 3, step: -2, length: 4i64.into(), dtype };
+    let attrs = |dtype| ArangeAttrs { start: 3.into(), step: -2, length: 4i64.into(), dtype };
     assert_eq!(call(&ARANGE, &attrs(DType::I64), &[]).unwrap(), [ints(&[4], &[3, 1, -1, -3])]);
     let error = call(&ARANGE, &attrs(DType::F32), &[]).unwrap_err();
     assert!(error.to_string().contains("must be an integer type"), "{error}");

@@ -1,13 +1,13 @@
 //! Tensor expressions that were made for several values of sizes, as one that has the sizes in it.
 //!
 //! What differs between samples are numbers: extents, and constants of expressions. Each is taken for
-//! a dimension that the function's types have, times a number and plus another one, if that holds for
+//! a dimension that the function has, times a number and plus another one, if that holds for
 //! all samples; among them are sizes near the least and beyond the greatest.
 
 use std::collections::BTreeMap;
 
 use crate::executor::RunTimeSizes;
-use crate::graph::Function;
+use crate::graph::{Expr, Function};
 use crate::ir::{DType, Dim};
 use crate::te::{AxisLimit, ComputeDag, ReduceAxis, Stage, StageId, StageKind};
 use crate::tir::{PrimExpr, VarId};
@@ -34,20 +34,31 @@ const MOST_HALVED: u32 = 10;
 /// Most sizes that are tried for a sample.
 const MOST_TRIED: usize = 1 << 16;
 
-/// The dimensions that the types of a function have and that depend on sizes, and the sizes.
+/// The dimensions that the types and attributes of a function have and that depend on sizes, and the
+/// sizes.
 fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
     let mut dims: Vec<Dim> = sizes.iter().map(|size| Dim::symbol(size.name.as_str())).collect();
+    let mut add = |dim: &Dim| {
+        if !dim.is_const() && !dims.contains(dim) {
+            dims.push(dim.clone());
+        }
+    };
     for id in function.ids() {
-        for tensor in tensor_types(function.ty(id)) {
-            for dim in tensor.shape.iter().filter(|dim| !dim.is_const()) {
-                if !dims.contains(dim) {
-                    dims.push(dim.clone());
-                }
-            }
+        let types = tensor_types(function.ty(id));
+        types.iter().flat_map(|tensor| tensor.shape.iter()).for_each(&mut add);
+        if let Expr::Call(call) = function.expr(id) {
+            call.attrs.dims().for_each(&mut add);
         }
     }
     dims
 }
+
+/// A multiple of every small number. Sizes around it leave the remainders by which quotients that are
+/// rounded differ.
+const OF_MANY_DIVISORS: i64 = 840;
+
+/// How many of them are tried.
+const SEVERAL: usize = 4;
 
 /// Values of sizes for which the tensor expressions of a function are made, to see how they depend on
 /// them: the greatest first, then others of one size each. What is made for one element has another
@@ -73,11 +84,15 @@ pub(super) fn samples(function: &Function, sizes: &RunTimeSizes) -> Option<Vec<V
             sizes.unequal(sample).is_none()
                 && dims.iter().all(|dim| sizes.value(dim, sample).is_none_or(|extent| extent > 1))
         };
-        let first_in =
-            |range: std::ops::Range<i64>| range.take(MOST_TRIED).map(sample).find(is_general);
-        samples.push(first_in(max.checked_mul(2)?.checked_add(1)?..i64::MAX)?);
-        let small = first_in(min.max(2)..max);
-        samples.push(small.or_else(|| first_in(max.saturating_add(1)..i64::MAX))?);
+        let general_in =
+            |range: std::ops::Range<i64>| range.take(MOST_TRIED).map(sample).filter(is_general);
+        let beyond = max.checked_mul(2)?.checked_add(1)?;
+        let even = (beyond / OF_MANY_DIVISORS + 1).checked_mul(OF_MANY_DIVISORS)?;
+        let ranges = [even - 1..i64::MAX, beyond..i64::MAX, min.max(2)..max];
+        let several = ranges.into_iter().map(|range| general_in(range).take(SEVERAL).collect());
+        samples.extend(several.into_iter().find(|found: &Vec<_>| !found.is_empty())?);
+        let small = general_in(min.max(2)..max).next();
+        samples.push(small.or_else(|| general_in(max.saturating_add(1)..i64::MAX).next())?);
     }
     Some(samples)
 }

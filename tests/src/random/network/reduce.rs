@@ -102,7 +102,7 @@ impl Generator<'_> {
                 let length = self.choices.of(&[5, 1, 18]);
                 let (start, step) = self.choices.of(&[(0, 1), (7, -2)]);
                 let (dtype, length) = (attrs.dtype, Dim::from(length));
-                let attrs = ArangeAttrs { start, step, length, dtype };
+                let attrs = ArangeAttrs { start: start.into(), step, length, dtype };
                 self.emit("arange", &[], attrs, Known::exact(-27.0, 17.0, 0))
             }
             _ => {

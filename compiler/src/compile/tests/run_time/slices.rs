@@ -1,0 +1,89 @@
+//! Parts of tensors that begin and end where a run says.
+
+use super::*;
+
+/// A model of `x`, `[2, n, 3]`, with a vector of its extent `n`, half of it, and the rest.
+fn halves(build: impl Fn(ModelBuilder) -> ModelBuilder, outputs: &[&str]) -> Model {
+    let int = |value: i64| Constant::from_i64(&[1], &[value]).unwrap();
+    let builder = ModelBuilder::new(18)
+        .input("x", DType::F32, &[ModelDim::from(2), ModelDim::from("n"), ModelDim::from(3)])
+        .initializer("one", &int(1))
+        .initializer("two", &int(2))
+        .initializer("last", &int(-1))
+        .initializer("all", &int(i64::MAX))
+        .node("Shape", &["x"], &["n"], &[("start", 1.into()), ("end", 2.into())])
+        .node("Div", &["n", "two"], &["half"], &[])
+        .node("Sub", &["n", "half"], &["rest"], &[]);
+    let unknown = [const { ModelDim::Unknown }; 3];
+    model(outputs.iter().fold(build(builder), |b, name| b.output(name, DType::F32, &unknown)))
+}
+
+#[test]
+fn parts_begin_and_end_where_sizes_say() {
+    let runs: &[&[u64]] = &[&[9], &[1], &[2], &[3], &[8]];
+    let check = |model: &Model| {
+        check_sizes(model, &[("n", 1..=9)], runs, |sizes| vec![vec![2, sizes[0], 3]]);
+    };
+    for [begin, end, step] in [
+        ["half", "all", "one"],
+        ["one", "half", "one"],
+        ["half", "last", "one"],
+        ["half", "n", "two"],
+    ] {
+        check(&halves(|b| b.node("Slice", &["x", begin, end, "one", step], &["y"], &[]), &["y"]));
+    }
+    let axis = ("axis", 1.into());
+    let equal = [axis.clone(), ("num_outputs", 2.into())];
+    check(&halves(|b| b.node("Split", &["x"], &["y", "z"], &equal), &["y", "z"]));
+    check(&halves(
+        |b| {
+            b.node("Concat", &["half", "rest"], &["sizes"], &[("axis", 0.into())]).node(
+                "Split",
+                &["x", "sizes"],
+                &["y", "z"],
+                std::slice::from_ref(&axis),
+            )
+        },
+        &["y", "z"],
+    ));
+}
+
+/// Bounds that are inputs: whatever they are, there are as many elements as between them.
+#[test]
+fn parts_begin_and_end_where_data_say() {
+    let any = [const { ModelDim::Unknown }; 2];
+    let builder = ModelBuilder::new(18)
+        .input("x", DType::F32, &[ModelDim::from(3), ModelDim::from("n")])
+        .input("begin", DType::I64, &[ModelDim::from(1)])
+        .input("end", DType::I64, &[ModelDim::from(1)])
+        .initializer("axis", &Constant::from_i64(&[1], &[1]).unwrap())
+        .node("Slice", &["x", "begin", "end", "axis"], &["part"], &[])
+        .node("Neg", &["part"], &["y"], &[])
+        .output("y", DType::F32, &any);
+    let model = model(builder);
+    for &backend in Backend::ALL {
+        let options = CompileOptions {
+            dims: [("n".to_owned(), (1..=9).into())].into(),
+            backend,
+            ..options()
+        };
+        let loaded = &load(&run(&model, &options).unwrap().model, &options)[0];
+        for n in [9i64, 1, 5] {
+            for (begin, end) in [(1, 4), (0, i64::MAX), (-3, -1), (2, 2), (4, 1), (-20, 3)] {
+                let x = rows(&[3, n]);
+                let bound = |value| Constant::from_i64(&[1], &[value]).unwrap();
+                let found = loaded.run(&[x.clone(), bound(begin), bound(end)]).unwrap();
+                let at = |value: i64| (if value < 0 { value + n } else { value }).clamp(0, n);
+                let columns = at(begin)..at(end);
+                let x = x.to_f64_vec().unwrap();
+                let expected: Vec<f64> = (0..3)
+                    .flat_map(|row| columns.clone().map(move |column| row * n + column))
+                    .map(|place| -x[place as usize])
+                    .collect();
+                let extent = (columns.end - columns.start).max(0);
+                assert_eq!(found[0].ty(), &TensorType::from_consts(&[3, extent], DType::F32));
+                assert_eq!(found[0].to_f64_vec().unwrap(), expected, "{begin}..{end} of {n}");
+            }
+        }
+    }
+}
