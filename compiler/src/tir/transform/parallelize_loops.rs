@@ -2,6 +2,7 @@
 
 mod cost;
 mod independence;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,7 @@ use crate::tir::{
     Bounds, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt, VarId,
 };
 use independence::{conflicts, is_written_first};
+use rows::Rows;
 
 crate::register_pass_config_option! {
     /// Most threads that share the loops of a kernel; with one, no loop becomes parallel.
@@ -47,11 +49,15 @@ const SEVERAL_GAIN: f64 = 1.2;
 /// How much faster it has to be to make more of a nest one loop.
 const FUSED_GAIN: f64 = 1.05;
 
+/// How much slower a loop may be that is divided by rows.
+const ROWS_LOSS: f64 = 1.05;
+
 /// Makes loops parallel whose iterations are independent, where sharing their work pays.
 ///
 /// `tir.parallel_threads` says among how many threads, `tir.parallel_min_share` what pays. That
 /// iterations are independent is proved, or the loop is annotated with [`INDEPENDENT_LOOP`].
-/// A loop that is chosen has no parallel loop around it. Loops that are perfectly nested become one
+/// A loop that is chosen has no parallel loop around it. One over channels is divided by rows of their
+/// image, if the image is what it mostly reads and stores. Loops that are perfectly nested become one
 /// if that divides the work better. A local buffer that each iteration fills before it reads it
 /// becomes each thread's own. Reductions are never divided: the results are the same for any
 /// number of threads.
@@ -93,6 +99,8 @@ struct Chosen<'a> {
     grain: i64,
     /// Buffers that each iteration gets for itself.
     private: BTreeSet<BufferId>,
+    /// Loops in the head whose iterations are divided instead of its own.
+    rows: Option<Rows>,
 }
 
 /// What a statement takes, and the parallel loops in it.
@@ -218,10 +226,31 @@ impl<'a> Planner<'a> {
             if best.as_ref().is_none_or(|(least, _)| time * FUSED_GAIN < *least) {
                 let private = shared.clone();
                 let grain = self.grain(iterations, each, workers);
-                best = Some((time, Chosen { head, depth: depth + 1, grain, private }));
+                best = Some((time, Chosen { head, depth: depth + 1, grain, private, rows: None }));
             }
         }
-        best
+        let by_rows = self.by_rows(head, serial, bounds);
+        by_rows
+            .filter(|(time, _)| best.as_ref().is_none_or(|(least, _)| *time < least * ROWS_LOSS))
+            .or(best)
+    }
+
+    /// A loop over channels that is divided by rows of their image, and the cycles.
+    fn by_rows(&self, head: &'a Stmt, serial: f64, bounds: &Bounds) -> Option<(f64, Chosen<'a>)> {
+        let rows = Rows::of(head, self.threads)?;
+        rows.are_of_channels(self.func, head).then_some(())?;
+        let (row, body) = rows.of_one(self.func, head)?;
+        let private = conflicts(self.func, (row, rows.min, rows.count), &body, bounds)?;
+        let mut inside = bounds.clone();
+        let max = rows.min.saturating_add(rows.count - 1);
+        inside.insert(row, Range { min: rows.min, max });
+        if !private.iter().all(|&buffer| self.may_be_private(buffer, head, &body, &inside)) {
+            return None;
+        }
+        let workers = ((serial / self.min_share) as i64).clamp(2, self.threads);
+        let share = rows.of_thread(workers) as f64 / rows.count as f64;
+        let time = FORK * self.min_share + serial * share;
+        Some((time, Chosen { head, depth: 1, grain: 1, private, rows: Some(rows) }))
     }
 
     /// How many iterations should be done at once: threads beyond those that the work is enough for
@@ -297,13 +326,25 @@ impl Rewrite<'_> {
         }
     }
 
-    fn parallel(&mut self, chosen: &Chosen<'_>) -> Stmt {
-        let loops = &nest(chosen.head)[..chosen.depth];
-        let mut body = loops.last().map_or_else(Stmt::nop, |level| level.body.clone());
-        for &buffer in &chosen.private {
+    /// A statement that has buffers of its own in the place of some.
+    fn with_own(&mut self, body: Stmt, private: &BTreeSet<BufferId>) -> Stmt {
+        private.iter().fold(body, |body, &buffer| {
             let own = self.func.buffers.push(self.func.buffers[buffer].clone());
-            body = Stmt::allocate(own, renamed(body, buffer, own));
+            Stmt::allocate(own, renamed(body, buffer, own))
+        })
+    }
+
+    fn parallel(&mut self, chosen: &Chosen<'_>) -> Stmt {
+        if let Some(rows) = &chosen.rows {
+            let part = self.func.index_var("rows");
+            let body = rows.of_part(chosen.head, &self.func.var_expr(part));
+            let body = self.with_own(body, &chosen.private);
+            let [first, parts] = [0, rows.parts()].map(PrimExpr::index);
+            return Stmt::for_loop(part, first, parts, ForKind::Parallel, body);
         }
+        let loops = &nest(chosen.head)[..chosen.depth];
+        let body = loops.last().map_or_else(Stmt::nop, |level| level.body.clone());
+        let mut body = self.with_own(body, &chosen.private);
         // Loops of one iteration are none.
         let (wide, narrow): (Vec<_>, Vec<_>) =
             loops.iter().map(|level| level.own).partition(|(_, _, count)| *count > 1);
