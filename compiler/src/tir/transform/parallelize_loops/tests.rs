@@ -1,5 +1,7 @@
 //! Which loops become parallel, and which must not.
 
+mod rows;
+
 use super::*;
 use crate::ir::{BufferSpec, DType};
 use crate::memory::zero_border;

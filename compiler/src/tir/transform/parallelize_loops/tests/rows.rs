@@ -1,0 +1,83 @@
+//! Loops over channels that are divided by rows of their image.
+
+use super::*;
+
+/// A depthwise convolution of four channels along rows, in two runs of columns; a row is that of
+/// `input`, the weight that of `weight`.
+fn depthwise(rows: i64, input: &str, weight: &str, weights: i64) -> String {
+    let run = |name: &str, first: i64, last: i64| {
+        format!(
+            "for y{name} in serial({rows}) {{ for c{name} in serial({count}) {{
+               out[o * 512 + y{name} * 16 + c{name} + {first}] =
+                 x[o * 640 + ({row}) * 16 + c{name} + {first}] * w[{weight}] }} }}",
+            count = last - first,
+            row = input.replace('y', &format!("y{name}")),
+            weight = weight.replace('y', &format!("y{name}")),
+        )
+    };
+    format!(
+        "prim_func @f(x: input float32[2560], w: const float32[{weights}],
+                      out: output float32[2048]) {{
+           for o in serial(4) {{ {} {} }}
+         }}",
+        run("", 0, 10),
+        run("_1", 10, 16),
+    )
+}
+
+#[test]
+fn channels_are_divided_by_rows_of_an_image() {
+    let by_rows = |text: &str, threads: u64| {
+        let func = run(text, threads, 1);
+        let mut found = Vec::new();
+        func.body.walk(&mut |stmt| {
+            if let Stmt::For { var, extent, kind: ForKind::Parallel, .. } = stmt {
+                found.push((func.vars[*var].name.clone(), extent.as_int().unwrap()));
+            }
+        });
+        found
+    };
+    let rows = |parts: i64| [("rows".to_owned(), parts)];
+    let text = depthwise(32, "y + 1", "o", 4);
+    assert_eq!(by_rows(&text, 2), rows(8));
+    assert_eq!(by_rows(&text, 4), rows(8));
+    // Fewer than four rows are not worth it, nor is a division that leaves a thread with more than half.
+    assert_eq!(by_rows(&depthwise(7, "y", "o", 4), 2), [("o".to_owned(), 4)]);
+    assert_eq!(by_rows(&depthwise(9, "y", "o", 4), 2), [("o".to_owned(), 4)]);
+    // Weights that are as large as the image; none that belong to a channel; those of a row.
+    assert_eq!(by_rows(&depthwise(32, "y", "o", 4096), 2), [("o".to_owned(), 4)]);
+    assert_eq!(by_rows(&depthwise(32, "y", "0", 4), 2), [("o".to_owned(), 4)]);
+    assert_eq!(by_rows(&depthwise(32, "y", "o * 32 + y", 128), 2), [("o".to_owned(), 4)]);
+}
+
+#[test]
+fn rows_that_need_each_other_are_not_divided() {
+    // The second run reads what the first has stored, of the row before.
+    let text = depthwise(32, "y", "o", 4).replacen(
+        "x[o * 640 + (y_1) * 16 + c_1 + 10]",
+        "out[o * 512 + max(y_1 - 1, 0) * 16 + 9]",
+        1,
+    );
+    assert!(text.contains("max(y_1 - 1, 0)"));
+    assert_eq!(parallel(&text, 1), [("o".to_owned(), 4)]);
+}
+
+#[test]
+fn parts_of_rows_compute_the_same() {
+    for rows in [16, 29, 32] {
+        let text = depthwise(rows, "y + 2", "o", 4);
+        let values = |func: &PrimFunc| {
+            let numbers = |count: usize| {
+                (0..count).flat_map(|i| (i as f32 / 7.0).sin().to_le_bytes()).collect::<Vec<u8>>()
+            };
+            let mut args = [numbers(2560), numbers(4), vec![0; 4 * 2048]];
+            interpret(func, &mut args, &[]).unwrap();
+            args
+        };
+        for threads in [2, 3, 4] {
+            let func = run(&text, threads, 1);
+            assert_ne!(func.body, parse(&text).unwrap().body);
+            assert_eq!(values(&func), values(&parse(&text).unwrap()), "{rows}, {threads}");
+        }
+    }
+}
