@@ -207,7 +207,7 @@ pub(super) fn split(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let mut parts = Vec::with_capacity(count);
     for size in sections {
         parts.push(places(node, x, index, start.clone(), 1, size.clone())?);
-        start = start + size;
+        start += size;
     }
     if !node.is_same(std::slice::from_ref(&start), std::slice::from_ref(extent)) {
         let what = format!("the pieces have {start} elements, but there are {extent}");
