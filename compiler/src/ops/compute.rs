@@ -93,7 +93,8 @@ impl Compute<'_> {
         Err(ComputeError(format!("no code can be generated for `{}` {what} yet", self.op)))
     }
 
-    /// What an attribute says in terms of sizes, as an operand (see [`extent_of`]).
+    /// What an attribute says in terms of sizes, as an operand: if a run says it, nothing is folded with it,
+    /// so that expressions have the same form for all sizes.
     ///
     /// # Errors
     ///

@@ -62,6 +62,11 @@ fn the_errors_of_the_polynomials_are_as_documented() {
         (Intrinsic::Sin, 1.6),
         (Intrinsic::Cos, 1.6),
         (Intrinsic::Tan, 3.4),
+        (Intrinsic::Sinh, 2.6),
+        (Intrinsic::Cosh, 2.6),
+        (Intrinsic::Asinh, 2.2),
+        (Intrinsic::Acosh, 2.2),
+        (Intrinsic::Atanh, 2.2),
     ] {
         let expected: Vec<f64> = inputs
             .iter()
@@ -244,6 +249,10 @@ fn special_arguments_give_the_results_of_c() {
         Intrinsic::Atan,
         Intrinsic::Asin,
         Intrinsic::Acos,
+        Intrinsic::Sinh,
+        Intrinsic::Cosh,
+        Intrinsic::Asinh,
+        Intrinsic::Acosh,
         Intrinsic::Atanh,
     ];
     for intrinsic in exact.into_iter().chain(close) {
@@ -374,6 +383,11 @@ fn the_interpreter_and_the_compiler_agree_on_polynomials() {
         Intrinsic::Sin,
         Intrinsic::Cos,
         Intrinsic::Tan,
+        Intrinsic::Sinh,
+        Intrinsic::Cosh,
+        Intrinsic::Asinh,
+        Intrinsic::Acosh,
+        Intrinsic::Atanh,
     ];
     for intrinsic in polynomials {
         let func = elementwise(intrinsic, DType::F32, inputs.len());

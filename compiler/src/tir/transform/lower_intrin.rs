@@ -13,6 +13,8 @@
 //! | `atan`, `asin`, `acos` | 3 | reduced to tan(π/8) or ½, degree 11 |
 //! | `sin`, `cos` | 1.6 | reduced to ±π/4 in `float64`, however large; degrees 7 and 8 |
 //! | `tan` | 3.4 | the quotient of both |
+//! | `sinh`, `cosh` | 2.6 | of e^\|x\| / 2; the first up to 1 by degree 9 |
+//! | `asinh`, `acosh`, `atanh` | 2.2 | log(1 + u), with what is lost of u |
 //! | `pow`, exponent 3, 4, −0.5 or 0.75 | 2 | products, square roots |
 //! | `pow`, others | 0.51 | 2^(y · log₂ x) in `float64`, degrees 11 and 7; the library's where there are no vectors |
 //!
@@ -28,6 +30,7 @@
 //! operations on bits where the target has no instruction for them.
 
 mod angles;
+mod hyperbolic;
 mod math;
 mod nearest;
 mod powers;
@@ -104,7 +107,12 @@ fn is_approximate(intrinsic: Intrinsic, args: &[PrimExpr]) -> bool {
             | Intrinsic::Acos
             | Intrinsic::Sin
             | Intrinsic::Cos
-            | Intrinsic::Tan => true,
+            | Intrinsic::Tan
+            | Intrinsic::Sinh
+            | Intrinsic::Cosh
+            | Intrinsic::Asinh
+            | Intrinsic::Acosh
+            | Intrinsic::Atanh => true,
             Intrinsic::Pow => matches!(exponent(), Some(3.0 | 4.0 | -0.5 | 0.75)),
             _ => false,
         }
@@ -166,6 +174,11 @@ fn call(
         Intrinsic::Asin if is_f32 => math.finish(|math| math.asin(x)),
         Intrinsic::Acos if is_f32 => math.finish(|math| math.acos(x)),
         Intrinsic::Sigmoid if is_f32 => math.finish(|math| math.sigmoid(x)),
+        Intrinsic::Sinh if is_f32 => math.finish(|math| math.sinh(x)),
+        Intrinsic::Cosh if is_f32 => math.finish(|math| math.cosh(x)),
+        Intrinsic::Asinh if is_f32 => math.finish(|math| math.asinh(x)),
+        Intrinsic::Acosh if is_f32 => math.finish(|math| math.acosh(x)),
+        Intrinsic::Atanh if is_f32 => math.finish(|math| math.atanh(x)),
         Intrinsic::Sin | Intrinsic::Cos | Intrinsic::Tan if is_f32 => {
             math.finish(|math| math.angle(intrinsic, x, f64_lanes(target)))
         }

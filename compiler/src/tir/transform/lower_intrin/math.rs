@@ -169,9 +169,19 @@ impl<'a> Math<'a> {
     }
 
     pub(super) fn exp(&mut self, x: PrimExpr) -> PrimExpr {
+        self.exp_times(x, None)
+    }
+
+    /// The exponential function times a factor, which is no greater than 1 and no less than a half. It is
+    /// finite where the product is.
+    pub(super) fn exp_times(&mut self, x: PrimExpr, factor: Option<f32>) -> PrimExpr {
+        let times = |p: PrimExpr| match factor {
+            Some(factor) => p * PrimExpr::f32(factor),
+            None => p,
+        };
         // Beyond these bounds the result is 0 or infinite. The constant comes first, so that a NaN
         // is kept.
-        let x = PrimExpr::f32(89.0).min(PrimExpr::f32(-104.0).max(x));
+        let x = PrimExpr::f32(89.5).min(PrimExpr::f32(-104.0).max(x));
         let x = self.bind("x", x);
         if self.scales {
             let log2e = PrimExpr::f32(std::f32::consts::LOG2_E);
@@ -182,7 +192,7 @@ impl<'a> Math<'a> {
             let r = self.bind("r", r);
             let q = self.polynomial(&r, &EXP_OF_HALF);
             let q = self.fma(q, r.clone(), PrimExpr::f32(1.0));
-            let p = self.fma(q, r, PrimExpr::f32(1.0));
+            let p = times(self.fma(q, r, PrimExpr::f32(1.0)));
             return PrimExpr::Call { intrinsic: Intrinsic::Ldexp, args: vec![p, n] };
         }
         // An even exponent 2n, so that 2^n is a normal number and twice a factor: underflow is
@@ -196,7 +206,7 @@ impl<'a> Math<'a> {
         let r = self.bind("r", r);
         let q = self.polynomial(&r, &EXP);
         let q = self.bind("q", self.fma(q, r.clone(), PrimExpr::f32(1.0)));
-        let p = self.fma(q, r, PrimExpr::f32(1.0));
+        let p = times(self.fma(q, r, PrimExpr::f32(1.0)));
         let bits = shifted.reinterpret(DType::I32);
         let power = PrimExpr::binary(BinaryOp::Shl, bits, PrimExpr::int(23, DType::I32));
         let power = self.bind("power", power.reinterpret(DType::F32));
@@ -352,14 +362,14 @@ impl<'a> Math<'a> {
     }
 
     /// `t + t³ · P(t²)`.
-    fn odd(&mut self, t: &PrimExpr, p: &[f32]) -> PrimExpr {
+    pub(super) fn odd(&mut self, t: &PrimExpr, p: &[f32]) -> PrimExpr {
         let square = self.bind("square", t.clone() * t.clone());
         let p = self.polynomial(&square, p);
         self.fma(square * t.clone(), p, t.clone())
     }
 
     /// A number that is not negative, with the sign of `x`.
-    fn with_sign_of(&self, magnitude: PrimExpr, x: &PrimExpr) -> PrimExpr {
+    pub(super) fn with_sign_of(&self, magnitude: PrimExpr, x: &PrimExpr) -> PrimExpr {
         let sign = PrimExpr::int(i32::MIN.into(), DType::I32);
         let sign = PrimExpr::binary(BinaryOp::And, x.clone().reinterpret(DType::I32), sign);
         let bits = magnitude.reinterpret(DType::I32);

@@ -99,7 +99,10 @@ impl Work {
                 | Intrinsic::Tanh
                 | Intrinsic::Erf
                 | Intrinsic::Sigmoid
+                | Intrinsic::Sinh
+                | Intrinsic::Cosh
                 | Intrinsic::Ldexp => POLYNOMIAL,
+                Intrinsic::Asinh | Intrinsic::Acosh | Intrinsic::Atanh => 2.0 * POLYNOMIAL,
                 _ => RARE,
             },
             _ => 0.0,
