@@ -278,10 +278,30 @@ impl Emitter {
         if let Some(stmt) = self.reduce_in_blocks(root, reduction) {
             return stmt;
         }
+        if let Some(stmt) = self.reduce_first(root, reduction) {
+            return stmt;
+        }
         let build = &mut |emitter: &mut Emitter, nest: &Nest| {
             emitter.reduce_lanes(std::slice::from_ref(nest), root, reduction, 1)
         };
         self.cover_in_scalars(root, build)
+    }
+
+    /// The reduction is stored in vectors, and what is made of it, which has other loops, reads it.
+    fn reduce_first(&mut self, root: StageId, reduction: &Reduction) -> Option<Stmt> {
+        let stage = reduction.stage;
+        if root == stage || !self.rows.is_empty() || self.dag.shape(root) != self.dag.shape(stage) {
+            return None;
+        }
+        let spec = self.func.buffers[self.materialised[&root]].spec.clone();
+        let buffer = self.func.buffer("reduced", reduction.dtype, spec, BufferScope::Local);
+        self.materialised.insert(stage, buffer);
+        let Some(first) = self.reduce_across(stage, reduction) else {
+            self.materialised.remove(&stage);
+            return None;
+        };
+        self.scratch.push(buffer);
+        Some(Stmt::seq([first, self.emit_compute(root, false)]))
     }
 
     /// The lanes are elements of the result in the blocks of a tensor that is read, from where they

@@ -9,6 +9,7 @@ use crate::graph::interp::Tensor;
 use crate::graph::{ExprId, Function};
 use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType};
 use crate::ops::nn::{ConvAttrs, PadAttrs, PadMode};
+use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
     CumulativeAttrs, ResizeMethod, StridedSliceAttrs, TopkAttrs, TreeForm, TreeSumAttrs,
     TreeTraverseAttrs,
@@ -87,28 +88,47 @@ fn pixels_are_put_between_each_other_in_vectors() {
     }
 }
 
+/// Where a matrix of so many rows and columns is as far above its diagonal as the operator says.
+fn triangle(net: &mut Net, rows: i64, columns: i64, (op, distance): (&str, f64)) -> ExprId {
+    let count = |net: &mut Net, length: i64| {
+        let attrs = Attrs::new().with("dtype", "int64").with("length", length);
+        net.call("arange", &[], attrs.with("start", 0).with("step", 1))
+    };
+    let (row, column) = (count(net, rows), count(net, columns));
+    let row = reshape(net, row, &[rows, 1]);
+    let above = net.plain("subtract", &[column, row]);
+    let bound = net.b.constant(Constant::scalar(distance, DType::I64).unwrap());
+    net.plain(op, &[above, bound])
+}
+
 #[test]
 fn triangles_are_chosen_by_lanes() {
     for (rows, columns, distance) in [(7, 37, 0.0), (40, 40, -3.0), (3, 16, 5.0), (20, 9, -30.0)] {
         for op in ["greater_equal", "less_equal", "equal"] {
             let mut net = Net::new();
             let x = net.param(&[2, rows, columns]);
-            let count = |net: &mut Net, length: i64| {
-                let attrs = Attrs::new().with("dtype", "int64").with("length", length);
-                net.call("arange", &[], attrs.with("start", 0).with("step", 1))
-            };
-            let (row, column) = (count(&mut net, rows), count(&mut net, columns));
-            let row = reshape(&mut net, row, &[rows, 1]);
-            let above = net.plain("subtract", &[column, row]);
-            let constant = |value, dtype| Constant::scalar(value, dtype).unwrap();
-            let bound = net.b.constant(constant(distance, DType::I64));
-            let keep = net.plain(op, &[above, bound]);
-            let other = net.b.constant(constant(-1.0, DType::F32));
+            let keep = triangle(&mut net, rows, columns, (op, distance));
+            let other = net.b.constant(Constant::scalar(-1.0, DType::F32).unwrap());
             let y = net.plain("where", &[keep, x, other]);
             let function = net.finish(y);
             let spec = dense(&[2, rows, columns]);
             check_vectors(&function, std::slice::from_ref(&spec), std::slice::from_ref(&spec));
         }
+    }
+}
+
+/// The sums, or the greatest, of windows are stored first.
+#[test]
+fn triangles_behind_a_reduction_are_chosen_by_lanes() {
+    for op in ["sum", "max"] {
+        let mut net = Net::new();
+        let x = net.param(&[3, 20, 33, 5]);
+        let attrs = ReduceAttrs { axis: vec![3], keepdims: false };
+        let y = net.call(op, &[x], Attrs::from_struct(&attrs).unwrap());
+        let keep = triangle(&mut net, 20, 33, ("greater_equal", 2.0));
+        let zero = net.b.constant(Constant::scalar(0.0, DType::F32).unwrap());
+        let y = net.plain("where", &[keep, y, zero]);
+        check_vectors(&net.finish(y), &[dense(&[3, 20, 33, 5])], &[dense(&[3, 20, 33])]);
     }
 }
 

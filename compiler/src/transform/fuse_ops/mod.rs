@@ -3,11 +3,13 @@
 //! Every call of an operator becomes part of a closure with the attribute `Primitive`, called in
 //! its place: a kernel. `graph.rs` records the uses of values and finds for each value the first
 //! one that all paths from it lead to; `partition.rs` groups values along these paths. `rows.rs` and
-//! `attention.rs` then join groups that TVM keeps apart, as strategies compute them row by row.
+//! `attention.rs` then join groups that TVM keeps apart, as strategies compute them row by row, and
+//! `positions.rs` such as are computed anywhere.
 
 mod attention;
 mod graph;
 mod partition;
+mod positions;
 mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +50,7 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
     if cx.opt_level() > 0 {
         rows::join(&mut groups, &function, &graph, cx.get(&MAX_DEPTH));
         attention::join(&mut groups, &function, &graph);
+        positions::join(&mut groups, &function, &graph);
     }
     let link_params = cx.get(&LINK_PARAMS);
     let members = groups.members(&graph);

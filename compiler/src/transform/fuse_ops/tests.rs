@@ -3,9 +3,12 @@
 use super::*;
 use crate::graph::ScopeKind;
 use crate::ir::Type;
+use crate::ops::elementwise::CastAttrs;
 use crate::ops::nn::{ConvAttrs, MatmulAttrs, MaxPoolAttrs, SoftmaxAttrs};
 use crate::ops::reduce::ReduceAttrs;
-use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, SqueezeAttrs, TakeAttrs, TakeMode};
+use crate::ops::tensor::{
+    ArangeAttrs, ConcatenateAttrs, ReshapeAttrs, SplitAttrs, SqueezeAttrs, TakeAttrs, TakeMode,
+};
 use crate::transform::tests::support::{Net, after, after_in, count, show};
 
 fn fused(function: Function) -> String {
@@ -63,6 +66,38 @@ fn a_convolution_takes_its_epilogue_but_no_other_convolution() {
     let other =
         format!("P{{add(p0, nn.conv2d(p1, p2))}}(P{{nn.conv2d(p0, p1)}}({y}, {w}), {y}, {w})");
     assert!(text == one_way || text == other, "{text}");
+}
+
+/// Positions belong to whoever computes with them, if that is one kernel.
+#[test]
+fn a_kernel_computes_positions_itself() {
+    let positions = |net: &mut Net| {
+        let attrs = ArangeAttrs { start: 2.into(), step: 1, length: 8.into(), dtype: DType::I32 };
+        let at = net.op_with("arange", &[], &attrs);
+        net.op_with("reshape", &[at], &ReshapeAttrs { newshape: vec![1.into(), 8.into()] })
+    };
+    let times = |net: &mut Net, y: ExprId, at: ExprId| {
+        let at = net.op_with("cast", &[at], &CastAttrs::to(DType::F32));
+        net.op("multiply", &[y, at])
+    };
+    let product = |net: &mut Net, y: ExprId, columns: i64| {
+        let w = net.tensor(&[columns, 8], 0.5);
+        net.op_with("nn.matmul", &[y, w], &MatmulAttrs::default())
+    };
+    let mut net = Net::default();
+    let x = net.input("x", &[4, 6]);
+    let (y, at) = (product(&mut net, x, 6), positions(&mut net));
+    let y = times(&mut net, y, at);
+    let of_one = "P{multiply(nn.matmul(p0, p1), cast(reshape(arange())))}(x, c(6, 8))";
+    assert_eq!(fused(net.finish(y)), of_one);
+    let mut net = Net::default();
+    let x = net.input("x", &[4, 6]);
+    let (y, at) = (product(&mut net, x, 6), positions(&mut net));
+    let y = times(&mut net, y, at);
+    let y = product(&mut net, y, 8);
+    let y = times(&mut net, y, at);
+    let text = fused(net.finish(y));
+    assert!(text.contains("P{reshape(arange())}()"), "{text}");
 }
 
 #[test]
