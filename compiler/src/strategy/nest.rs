@@ -527,7 +527,33 @@ pub(super) fn contiguous(spec: &BufferSpec, axis: usize, first: &PrimExpr, lanes
 /// The position of an element of a dense tensor in memory.
 pub(super) fn position(extents: &[i64], indices: Vec<PrimExpr>) -> PrimExpr {
     let axes = indices.into_iter().zip(extents);
-    axes.fold(PrimExpr::index(0), |at, (index, &extent)| at * extent + index)
+    axes.fold(PrimExpr::index(0), |at, (index, &extent)| match undivided(&at, &index, extent) {
+        Some(whole) => whole,
+        None => at * extent + index,
+    })
+}
+
+/// What `at * extent + index` is if both are digits of one number, as behind a change of shape.
+fn undivided(at: &PrimExpr, index: &PrimExpr, extent: i64) -> Option<PrimExpr> {
+    let PrimExpr::Binary { op: BinaryOp::FloorMod, lhs: digits, rhs } = index else { return None };
+    let (whole, divisor) = quotient(digits);
+    let (more, by) = quotient(at);
+    let fits = rhs.as_int() == Some(extent)
+        && more == whole
+        && divisor > 0
+        && divisor.checked_mul(extent) == Some(by);
+    fits.then(|| (**digits).clone())
+}
+
+/// A number that is divided, and by what.
+fn quotient(expr: &PrimExpr) -> (&PrimExpr, i64) {
+    match expr {
+        PrimExpr::Binary { op: BinaryOp::FloorDiv, lhs, rhs } => match rhs.as_int() {
+            Some(divisor) => (lhs, divisor),
+            None => (expr, 1),
+        },
+        _ => (expr, 1),
+    }
 }
 
 /// How much an index grows with a variable, if it is linear in it.

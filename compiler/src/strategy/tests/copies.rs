@@ -282,6 +282,22 @@ fn parts_that_do_not_begin_with_a_block_are_picked_from_vectors() {
     }
 }
 
+/// Rows of another length than before, of which parts are kept.
+#[test]
+fn parts_of_another_shape_are_copied_in_vectors() {
+    for (from, to, at) in [([1, 8, 75, 77], [175, 6, 44], 40), ([2, 3, 10, 33], [11, 9, 20], 13)] {
+        let mut net = Net::new();
+        let x = net.param(&from);
+        let y = reshape(&mut net, x, &to);
+        let sections = vec![at, to[2] - at];
+        let attrs = Attrs::new().with("axis", 2i64).with("sections", sections.clone());
+        let parts = net.call("split", &[y], attrs);
+        let results: Vec<BufferSpec> =
+            sections.iter().map(|&columns| dense(&[to[0], to[1], columns])).collect();
+        check_vectors(&net.finish(parts), &[dense(&from)], &results);
+    }
+}
+
 #[test]
 fn windows_that_reach_into_padding_are_vectors_but_for_the_border() {
     for (shape, stride) in [([1, 3, 9, 40], 1), ([1, 5, 20, 41], 2), ([2, 18, 12, 20], 2)] {
