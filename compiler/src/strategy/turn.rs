@@ -131,9 +131,10 @@ impl Emitter {
             // Each row of a block is read at a place of its own, be it none that follows from the others.
             if let Some(Along::Same | Along::Adjacent) = along(data, indices, lane) {
                 // It could be what the result takes the place of.
-                repeats &= stored.as_ref().is_some_and(|(to, at)| {
-                    *at != *indices || self.func.buffers[*to].spec != *data
-                });
+                repeats &= self.is_constant(*buffer)
+                    || stored.as_ref().is_some_and(|(to, at)| {
+                        *at != *indices || self.func.buffers[*to].spec != *data
+                    });
                 continue;
             }
             if self.can_be_packed(*buffer, indices, lane) {

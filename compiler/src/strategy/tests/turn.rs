@@ -98,6 +98,12 @@ fn what_may_be_overwritten_is_computed_once() {
     let function = net.finish(sum);
     let args = [Arg::Input(blocked(&shape, &[])), Arg::Input(dense(&shape))];
     check(&function, &args, &[dense(&shape)]);
+    // No result takes the place of a constant, so blocks may overlap.
+    let levels = runnable_levels();
+    let args = [Arg::Input(blocked(&shape, &[])), Arg::Constant];
+    let of_constant = case(&function, &args, &[dense(&shape)]);
+    of_constant.misses_nothing(&levels);
+    check_all(&[of_constant], &levels);
 }
 
 /// A constant lies as the lanes of a kernel read it: beside sums of a tile, and beside planes that become
