@@ -15,6 +15,10 @@ use crate::ir::{BufferSpec, DType};
 use crate::te::StageKind;
 use crate::tir::{Affine, Analyzer, BinaryOp, BufferId, BufferScope, PrimExpr, Stmt, VarId};
 
+/// Places along an axis whose elements, a few for each, are picked in one row of vectors; all of them if
+/// they are no multiple.
+const PARTS_OF_ROWS: [i64; 4] = [64, 32, 16, 8];
+
 /// Most loops that are cut in two for one tensor: the shapes of networks ask for two or three.
 const MOST_CUTS: usize = 8;
 
@@ -68,7 +72,31 @@ impl Emitter {
                 let values = axes.iter().map(|axis| axis.0).zip(index.iter().cloned()).collect();
                 emitter.func.copy_of(&whole, &values)
             });
-        picked.unwrap_or(covered)
+        picked.or_else(|| self.cover_mixed(axes, &whole, dtype)).unwrap_or(covered)
+    }
+
+    /// Vectors of several places along the last axis but one, with the few along the last one in turns:
+    /// of planes that become the channels of pixels.
+    fn cover_mixed(&mut self, axes: &[(VarId, i64)], stmt: &Stmt, dtype: DType) -> Option<Stmt> {
+        let wide: Vec<(VarId, i64)> = axes.iter().copied().filter(|axis| axis.1 != 1).collect();
+        let [around @ .., (outer, count), (inner, few)] = wide.as_slice() else { return None };
+        let (outer, count, inner, few) = (*outer, *count, *inner, *few);
+        let part = PARTS_OF_ROWS.into_iter().find(|part| count % part == 0).unwrap_or(count);
+        let [first, place] = ["part", "place"].map(|name| self.func.index_var(name));
+        let loops: Vec<(VarId, i64)> =
+            around.iter().copied().chain([(first, count / part), (place, part * few)]).collect();
+        let [at, place] = [first, place].map(|var| self.func.var_expr(var));
+        let zeros = axes.iter().filter(|axis| axis.1 == 1).map(|axis| (axis.0, 0.into()));
+        let mut values: BTreeMap<VarId, PrimExpr> = zeros.collect();
+        values.insert(outer, at * part + place.clone().floordiv(few));
+        values.insert(inner, place.floormod(few));
+        let stmt = stmt.clone().substitute(&values);
+        let stmt = positions(stmt, &mut |at| simplified(at, &loops));
+        let extents: Vec<i64> = loops.iter().map(|axis| axis.1).collect();
+        self.cover_known(&BufferSpec::dense(&extents), dtype, &mut |emitter, index| {
+            let values = loops.iter().map(|axis| axis.0).zip(index.iter().cloned()).collect();
+            emitter.func.copy_of(&stmt, &values)
+        })
     }
 
     /// Loops over a dense tensor of several axes that are cut in the same way, so that what a vector

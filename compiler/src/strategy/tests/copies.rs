@@ -282,6 +282,21 @@ fn parts_that_do_not_begin_with_a_block_are_picked_from_vectors() {
     }
 }
 
+/// Planes become the channels of pixels: rows as a whole, and parts of long ones.
+#[test]
+fn few_planes_become_channels_in_vectors() {
+    for (channels, height, width) in [(2, 6, 50), (3, 5, 70), (3, 4, 256), (5, 3, 96), (2, 7, 640)]
+    {
+        let mut net = Net::new();
+        let x = net.param(&[1, channels, height, width]);
+        let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![0i64, 2, 3, 1]));
+        let y = net.plain("nn.relu", &[y]);
+        let [from, to] =
+            [[1, channels, height, width], [1, height, width, channels]].map(|shape| dense(&shape));
+        check_vectors(&net.finish(y), &[from], &[to]);
+    }
+}
+
 /// Rows of another length than before, of which parts are kept.
 #[test]
 fn parts_of_another_shape_are_copied_in_vectors() {
