@@ -1,6 +1,6 @@
 //! Copies of tensors in other layouts.
 
-use super::emit::Emitter;
+use super::emit::{Emitter, is_vectorized};
 use crate::ir::BufferSpec;
 use crate::te::StageId;
 use crate::tir::border::{fill_behind, fill_halo};
@@ -15,6 +15,45 @@ impl Emitter {
             let value = emitter.func.load(from, index.iter().cloned());
             emitter.func.store(to, index.iter().cloned(), value)
         })
+    }
+
+    /// The elements of a dense stage that are in no vectors as they lie in blocks of channels, as where
+    /// channels become neighbours of pixels: of planes, which the blocks are copied to first.
+    pub(super) fn from_planes(&mut self, root: StageId) -> Option<Stmt> {
+        let to = &self.func.buffers[self.materialised[&root]];
+        let (spec, dtype) = (to.spec.clone(), to.dtype);
+        if !self.rows.is_empty() || !spec.is_dense() {
+            return None;
+        }
+        let element = &mut |emitter: &mut Emitter, index: &[PrimExpr]| {
+            emitter.store_element(root, None, index)
+        };
+        let probe = self.element_of(&spec, element);
+        let is_in_blocks = |(stage, buffer): &(StageId, BufferId)| {
+            let is_whole = self.dag.limits(*stage).is_empty();
+            let spec = &self.func.buffers[*buffer].spec;
+            is_whole && !spec.blocking().is_empty() && probe.stmt.touches(*buffer)
+        };
+        let read = self.materialised.iter().map(|(&stage, &buffer)| (stage, buffer));
+        let blocks: Vec<(StageId, BufferId)> = read.filter(is_in_blocks).collect();
+        if blocks.is_empty() {
+            return None;
+        }
+        let (mut stmts, mut planes) = (Vec::new(), Vec::new());
+        for &(stage, from) in &blocks {
+            let spec = BufferSpec::dense(self.dag.shape(stage));
+            let copy = self.func.local("planes", self.func.buffers[from].dtype, spec);
+            stmts.push(self.copy(from, copy));
+            planes.push(copy);
+            self.materialised.insert(stage, copy);
+        }
+        stmts.push(self.cover(&spec, dtype, true, element));
+        self.materialised.extend(blocks);
+        if !stmts.iter().all(is_vectorized) {
+            return None;
+        }
+        self.scratch.extend(planes);
+        Some(Stmt::seq(stmts))
     }
 
     /// Fills a buffer of any layout with elements of a stage; `from` says which, by the buffer's

@@ -486,9 +486,14 @@ impl Emitter {
         }
         let (spec, dtype) =
             (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
-        self.cover(&spec, dtype, true, &mut |emitter, index| {
+        let element = &mut |emitter: &mut Emitter, index: &[PrimExpr]| {
             emitter.store_element(root, None, index)
-        })
+        };
+        let stmt = self.cover(&spec, dtype, true, element);
+        match is_vectorized(&stmt) {
+            true => stmt,
+            false => self.from_planes(root).unwrap_or(stmt),
+        }
     }
 
     fn emit_part(

@@ -282,6 +282,22 @@ fn parts_that_do_not_begin_with_a_block_are_picked_from_vectors() {
     }
 }
 
+/// Blocks of channels become planes before channels become neighbours of pixels.
+#[test]
+fn channels_in_blocks_become_pixels_in_vectors() {
+    for [channels, down, across, height, width] in [[8, 2, 3, 5, 10], [5, 4, 1, 3, 16]] {
+        let from = [1, channels * down * across, height, width];
+        let to = [1, channels, height * down, width * across];
+        let mut net = Net::new();
+        let x = net.param(&from);
+        let y = reshape(&mut net, x, &[1, channels, down, across, height, width]);
+        let order = Attrs::new().with("axes", vec![0i64, 1, 4, 2, 5, 3]);
+        let y = net.call("transpose", &[y], order);
+        let y = reshape(&mut net, y, &to);
+        check_vectors(&net.finish(y), &[blocked(&from, &[])], &[dense(&to)]);
+    }
+}
+
 /// Planes become the channels of pixels: rows as a whole, and parts of long ones.
 #[test]
 fn few_planes_become_channels_in_vectors() {
