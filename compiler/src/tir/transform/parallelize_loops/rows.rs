@@ -67,24 +67,11 @@ impl Rows {
     }
 
     /// The loop with something else in the place of each loop over rows: its variable and body.
-    fn with(&self, stmt: &Stmt, of_rows: &mut dyn FnMut(VarId, &Stmt) -> Stmt) -> Stmt {
-        match stmt {
-            Stmt::For { var, body, .. } if self.vars.contains(var) => of_rows(*var, body),
-            Stmt::For { var, min, extent, kind, annotations, body } => Stmt::For {
-                var: *var,
-                min: min.clone(),
-                extent: extent.clone(),
-                kind: *kind,
-                annotations: annotations.clone(),
-                body: Box::new(self.with(body, of_rows)),
-            },
-            Stmt::Seq(stmts) => {
-                Stmt::Seq(stmts.iter().map(|stmt| self.with(stmt, of_rows)).collect())
-            }
-            Stmt::Block { name, body } => Stmt::block(name.clone(), self.with(body, of_rows)),
-            Stmt::Allocate { buffer, body } => Stmt::allocate(*buffer, self.with(body, of_rows)),
-            other => other.clone(),
-        }
+    fn with(&self, head: &Stmt, of_rows: &mut dyn FnMut(VarId, Stmt) -> Stmt) -> Stmt {
+        head.clone().rewrite(&mut |stmt| match stmt {
+            Stmt::For { var, body, .. } if self.vars.contains(&var) => of_rows(var, *body),
+            other => other,
+        })
     }
 
     /// What is done for one row, which is that of the variable returned.
@@ -93,7 +80,7 @@ impl Rows {
         let value = func.var_expr(row);
         let body = self.with(head, &mut |var, body| {
             let values: BTreeMap<VarId, PrimExpr> = [(var, value.clone())].into();
-            if var == row { body.clone() } else { body.clone().substitute(&values) }
+            if var == row { body } else { body.substitute(&values) }
         });
         Some((row, body))
     }
@@ -108,7 +95,7 @@ impl Rows {
         };
         self.with(head, &mut |var, body| {
             let first = first.clone() + self.min;
-            Stmt::for_loop(var, first, count.clone(), ForKind::Serial, body.clone())
+            Stmt::for_loop(var, first, count.clone(), ForKind::Serial, body)
         })
     }
 
