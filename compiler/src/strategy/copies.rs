@@ -19,7 +19,7 @@ impl Emitter {
 
     /// The elements of a dense stage that are in no vectors as they lie in blocks of channels, as where
     /// channels become neighbours of pixels: of planes, which the blocks are copied to first.
-    pub(super) fn from_planes(&mut self, root: StageId) -> Option<Stmt> {
+    pub(super) fn through_planes(&mut self, root: StageId) -> Option<Stmt> {
         let to = &self.func.buffers[self.materialised[&root]];
         let (spec, dtype) = (to.spec.clone(), to.dtype);
         if !self.rows.is_empty() || !spec.is_dense() {

@@ -492,7 +492,7 @@ impl Emitter {
         let stmt = self.cover(&spec, dtype, true, element);
         match is_vectorized(&stmt) {
             true => stmt,
-            false => self.from_planes(root).unwrap_or(stmt),
+            false => self.through_planes(root).unwrap_or(stmt),
         }
     }
 
