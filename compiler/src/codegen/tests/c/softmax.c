@@ -48,7 +48,7 @@ void softmax(
         float sum = 0.0f;
         /* exps */
         for (i64 j = 0; j < 100; j++) {
-            const float x1 = min_f32(89.0f, max_f32(-104.0f, x[i * 100 + j] - largest));
+            const float x1 = min_f32(89.5f, max_f32(-104.0f, x[i * 100 + j] - largest));
             const float shifted = __builtin_fmaf(x1, 0.7213475f, 12583039.0f);
             const float n = shifted - 12583039.0f;
             const float r = __builtin_fmaf(n, -2.8572135e-6f, __builtin_fmaf(n, -1.3862915f, x1));
