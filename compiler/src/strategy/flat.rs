@@ -76,11 +76,19 @@ impl Emitter {
     }
 
     /// Vectors of several places along the last axis but one, with the few along the last one in turns:
-    /// of planes that become the channels of pixels.
+    /// of planes that become the channels of pixels, of elements of 32 bits.
     fn cover_mixed(&mut self, axes: &[(VarId, i64)], stmt: &Stmt, dtype: DType) -> Option<Stmt> {
         let wide: Vec<(VarId, i64)> = axes.iter().copied().filter(|axis| axis.1 != 1).collect();
         let [around @ .., (outer, count), (inner, few)] = wide.as_slice() else { return None };
         let (outer, count, inner, few) = (*outer, *count, *inner, *few);
+        let mut in_words = dtype.bits() == 32;
+        stmt.walk_exprs(&mut |expr| match expr {
+            PrimExpr::Load { dtype, .. } => in_words &= dtype.bits() == 32,
+            _ => {}
+        });
+        if !in_words {
+            return None;
+        }
         let part = PARTS_OF_ROWS.into_iter().find(|part| count % part == 0).unwrap_or(count);
         let [first, place] = ["part", "place"].map(|name| self.func.index_var(name));
         let loops: Vec<(VarId, i64)> =
