@@ -82,9 +82,10 @@ impl Emitter {
         let [around @ .., (outer, count), (inner, few)] = wide.as_slice() else { return None };
         let (outer, count, inner, few) = (*outer, *count, *inner, *few);
         let mut in_words = dtype.bits() == 32;
-        stmt.walk_exprs(&mut |expr| match expr {
-            PrimExpr::Load { dtype, .. } => in_words &= dtype.bits() == 32,
-            _ => {}
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { dtype, .. } = expr {
+                in_words &= dtype.bits() == 32;
+            }
         });
         if !in_words {
             return None;
