@@ -41,10 +41,11 @@ impl Rows {
         (rows.part < rows.count).then_some(rows)
     }
 
+    /// A buffer around several of the loops is none of one row: the rows of another part may be read of it.
     fn collect(&mut self, stmt: &Stmt) -> Option<()> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.collect(stmt)),
-            Stmt::Block { body, .. } | Stmt::Allocate { body, .. } => self.collect(body),
+            Stmt::Block { body, .. } => self.collect(body),
             Stmt::For { var, min, extent, kind: ForKind::Serial, annotations, body: _ } => {
                 let (min, count) = (min.as_int()?, extent.as_int()?);
                 let is_like = self.vars.is_empty() || (self.min, self.count) == (min, count);

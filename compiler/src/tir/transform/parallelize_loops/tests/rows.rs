@@ -62,6 +62,17 @@ fn rows_that_need_each_other_are_not_divided() {
     assert_eq!(parallel(&text, 1), [("o".to_owned(), 4)]);
 }
 
+/// What a channel stores for itself is read by other rows than those of the part.
+#[test]
+fn rows_of_a_buffer_of_the_channel_are_not_divided() {
+    let text = "prim_func @f(x: input float32[2048], w: const float32[4], out: output float32[2048]) {
+        for o in serial(4) { allocate t: local float32[512] { block \"rows\" {
+          for y in serial(32) { for c in serial(16) { t[y * 16 + c] = x[o * 512 + y * 16 + c] * w[o] } }
+          for z in serial(32) { for d in serial(16) {
+            out[o * 512 + z * 16 + d] = t[max(z - 1, 0) * 16 + d] * w[o] } } } } } }";
+    assert_eq!(parallel(text, 1), [("o".to_owned(), 4)]);
+}
+
 #[test]
 fn parts_of_rows_compute_the_same() {
     for rows in [16, 29, 32] {
