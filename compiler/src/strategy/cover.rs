@@ -94,6 +94,9 @@ impl Emitter {
         if let Some(stmt) = self.cover_ragged(spec, dtype, element) {
             return stmt;
         }
+        if let Some(stmt) = self.cover_apart(spec, dtype, element) {
+            return stmt;
+        }
         let scalars = self.cover_in(spec, &[], &mut |emitter, nest| {
             emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index))
         });

@@ -239,7 +239,7 @@ impl Picked {
 }
 
 /// The buffer, the indices and the value of a statement that is a store.
-fn stored(mut stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExpr)> {
+pub(super) fn stored(mut stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExpr)> {
     while let Stmt::Let { var, value, body } = stmt {
         stmt = body.substitute(&[(var, value)].into());
     }

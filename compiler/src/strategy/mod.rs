@@ -4,6 +4,7 @@
 //! (convolution, matrix product) become register tiles; every other stage is inlined into the
 //! loops of the stage that is stored, in vectors where all it reads lies in vectors.
 
+mod apart;
 mod attention;
 mod conv2d;
 mod copies;

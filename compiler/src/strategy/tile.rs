@@ -8,6 +8,7 @@ use super::cover::{LEAST_LANES, adjacent};
 use super::emit::Emitter;
 use super::machine::Machine;
 use super::nest::in_run;
+use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::is_narrow;
 use crate::te::StageId;
@@ -612,11 +613,12 @@ impl Spilled {
             }
             let (lane, var) = emitter.counter("l", width);
             let body = self.element(emitter, row, lane + first, outcome);
-            if !emitter.can_vectorize(&body, var, width, false) {
-                break;
-            }
-            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(width));
-            stmts.push(Stmt::for_loop(var, min, extent, ForKind::Vectorized, body));
+            let vectors = match emitter.can_vectorize(&body, var, width, false) {
+                true => Some(lanes_of(var, width, body)),
+                false => emitter.apart(body, var, width),
+            };
+            let Some(vectors) = vectors else { break };
+            stmts.push(vectors);
             first += width;
         }
         (Stmt::seq(stmts), first)

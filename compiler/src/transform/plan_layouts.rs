@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::SecondaryMap;
 
+use super::calls::call_with;
 use crate::analysis::{Demand, called, demands};
 use crate::executor::Truncation;
-use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
-use crate::ir::{AttrValue, Attrs, Dim, GlobalVar, IRModule, Type};
+use crate::graph::{
+    Call, Callee, Expr, ExprData, ExprId, Function, FunctionBuilder, Rewriter, ScopeId,
+};
+use crate::ir::{AttrValue, Attrs, Definition, Dim, GlobalVar, IRModule, Type};
 use crate::ops::nn::{
     CONV2D, CONV2D_WINOGRAD, ConvAttrs, DENSE, LOG_SOFTMAX, MATMUL, SOFTMAX, SoftmaxAttrs,
 };
 use crate::ops::reduce::{ARGMAX, ARGMIN, ArgReduceAttrs, ReduceAttrs};
-use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE};
+use crate::ops::tensor::{EXPAND_DIMS, LAYOUT_TRANSFORM, LayoutTransformAttrs, RESHAPE, SQUEEZE};
 use crate::ops::{Op, OpPattern};
-use crate::pass::{PassContext, Result, function_pass};
+use crate::pass::{PassContext, Result, is_optimizable, module_pass};
 use crate::strategy::{
     BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, Machine, can_be_blocked, goes_along_rows, reads_blocks,
     tensor_types,
@@ -34,18 +37,36 @@ crate::register_pass_config_option! {
 /// layouts=["NCHW16c"])`, and what stands there before the pass, stays; a pass after this one may still
 /// say otherwise. A tensor can be in blocks if it has four axes, eight channels or more, and elements
 /// of one or two bytes or `float32`.
-#[function_pass(opt_level = 0)]
-pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> Result<Function> {
-    if function.attrs().flag("Primitive") {
-        return Ok(function);
-    }
+///
+/// A convolution by Winograd's algorithm has blocks alone: where planes come in or are asked for, a
+/// kernel of its own copies them, `@fused_layout_transform`.
+#[module_pass(opt_level = 0)]
+pub fn plan_layouts(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     let mut packing = Machine::of(cx.target());
     if let bits @ 1.. = cx.get(&VECTOR_BITS) {
         packing.vector_bits = u32::try_from(bits).unwrap_or(packing.vector_bits);
     }
+    for (global, function) in module.clone().functions() {
+        if !is_optimizable(function.attrs()) || function.attrs().flag("Primitive") {
+            continue;
+        }
+        let planned = planned(function, &mut module, packing, cx)?;
+        module.insert(global.clone(), Definition::Graph(planned));
+    }
+    Ok(module)
+}
+
+/// The function with a layout for what each of its kernels makes; copies that it needs are added to the
+/// module.
+fn planned(
+    function: &Function,
+    module: &mut IRModule,
+    packing: Machine,
+    cx: &PassContext,
+) -> Result<Function> {
     let mut kernels: BTreeMap<&GlobalVar, Kernel> = BTreeMap::new();
     for (_, data) in function.iter() {
-        if let Some(global) = data.expr.as_call().and_then(|call| called(&function, call))
+        if let Some(global) = data.expr.as_call().and_then(|call| called(function, call))
             && let Some(kernel) = module.function(global.name())
             && kernel.attrs().flag("Primitive")
             && !kernels.contains_key(global)
@@ -53,9 +74,9 @@ pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> 
             kernels.insert(global, Kernel::of(kernel, packing)?);
         }
     }
-    let kernel = |call: &Call| kernels.get(called(&function, call)?);
+    let kernel = |call: &Call| kernels.get(called(function, call)?);
     let asked = demands(
-        &function,
+        function,
         |call, arg| match kernel(call) {
             Some(kernel) => kernel.params.get(arg).copied().unwrap_or_default(),
             // Functions of other code generators take dense tensors.
@@ -64,9 +85,12 @@ pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> 
         &Reads::DENSE,
     );
     let mut blocked: SecondaryMap<ExprId, Vec<bool>> = SecondaryMap::new();
+    // Planes that were copied into blocks, by the scope that reads them.
+    let mut images: BTreeMap<(ExprId, ScopeId), ExprId> = BTreeMap::new();
     let mut rewriter = Rewriter::new(function.clone());
     while let Some(id) = rewriter.next_expr()? {
-        match function.expr(id) {
+        let ExprData { expr, ty, scope, .. } = function.data_of(id);
+        match expr {
             Expr::Tuple(fields) => {
                 blocked[id] = fields.iter().flat_map(|&field| blocked[field].clone()).collect();
             }
@@ -80,20 +104,50 @@ pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> 
                     blocked[id] = layouts.iter().map(is_blocked).collect();
                     continue;
                 }
-                let makes_blocks = kernel.makes_blocks
-                    || call.args.iter().flatten().any(|&arg| blocked[arg].contains(&true));
-                blocked[id] = (tensor_types(function.ty(id)).iter().zip(&asked[id]))
+                let is_blocked = |&arg: &ExprId| blocked[arg].contains(&true);
+                let makes_blocks =
+                    kernel.makes_blocks || call.args.iter().flatten().any(is_blocked);
+                let mut layouts: Vec<bool> = (tensor_types(ty).iter().zip(&asked[id]))
                     .map(|(ty, reads)| {
                         can_be_blocked(ty) && (reads.conv || (makes_blocks && !reads.dense))
                     })
                     .collect();
-                let count = blocked[id].iter().filter(|&&blocked| blocked).count();
-                if count > 0 {
-                    let name = |&blocked| if blocked { BLOCKED_LAYOUT } else { DENSE_LAYOUT };
-                    let layouts: Vec<&str> = blocked[id].iter().map(name).collect();
-                    rewriter.replace_attrs(call.attrs.clone().with(LAYOUTS, layouts))?;
-                    cx.count("blocked", count as u64);
+                let image = kernel.image.and_then(|at| call.args[at]);
+                if let Some(image) = image.filter(|image| !is_blocked(image))
+                    && !images.contains_key(&(image, *scope))
+                {
+                    let planes = rewriter.mapped(image);
+                    let copy = copied(&mut rewriter, module, planes, BLOCKED_LAYOUT)?;
+                    images.insert((image, *scope), copy);
                 }
+                blocked[id].clone_from(&layouts);
+                let planes = kernel.image.is_some()
+                    && layouts == [false]
+                    && ty.as_tensor().is_some_and(can_be_blocked);
+                if planes {
+                    layouts = vec![true];
+                }
+                let count = layouts.iter().filter(|&&blocked| blocked).count();
+                if count == 0 && image.is_none() {
+                    continue;
+                }
+                cx.count("blocked", count as u64);
+                let name = |&blocked| if blocked { BLOCKED_LAYOUT } else { DENSE_LAYOUT };
+                let layouts: Vec<&str> = layouts.iter().map(name).collect();
+                let new = Expr::Call(call.clone()).map(
+                    |operand| match images.get(&(operand, *scope)) {
+                        Some(&copy) if Some(operand) == image => copy,
+                        _ => rewriter.mapped(operand),
+                    },
+                    |scope| scope,
+                );
+                let Expr::Call(mut new) = new else { continue };
+                new.attrs = new.attrs.with(LAYOUTS, layouts);
+                let mut new = rewriter.builder().push(Expr::Call(new))?;
+                if planes {
+                    new = copied(&mut rewriter, module, new, DENSE_LAYOUT)?;
+                }
+                rewriter.replace(new);
             }
             Expr::Var(_)
             | Expr::GlobalVar(_)
@@ -104,6 +158,30 @@ pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> 
         }
     }
     Ok(rewriter.finish()?)
+}
+
+/// Calls a kernel that copies an image into a layout.
+fn copied(
+    rewriter: &mut Rewriter,
+    module: &mut IRModule,
+    image: ExprId,
+    layout: &str,
+) -> Result<ExprId> {
+    let mut kernel = FunctionBuilder::new();
+    *kernel.facts_mut() = rewriter.old().facts().clone();
+    kernel.set_attrs(Attrs::new().with("Primitive", 1));
+    let param = kernel.param("p0", rewriter.built().ty(image).clone());
+    // The order of the axes stays: how elements are stored, the layouts of the call say.
+    let order = "NCHW".to_owned();
+    let attrs = LayoutTransformAttrs { src_layout: order.clone(), dst_layout: order };
+    let copy = call_with(&mut kernel, &LAYOUT_TRANSFORM, &[param], &attrs)?;
+    let kernel = kernel.finish(copy);
+    let (global, ty) = (module.fresh_global("fused_layout_transform"), kernel.func_type());
+    module.insert(global.clone(), Definition::Graph(kernel));
+    let b = rewriter.builder();
+    let callee = Callee::Expr(b.global(global, ty));
+    let attrs = Attrs::new().with(LAYOUTS, vec![layout]);
+    Ok(b.push(Expr::Call(Call { callee, args: vec![Some(image)], attrs }))?)
 }
 
 /// How a tensor is read.
@@ -132,6 +210,9 @@ struct Kernel {
     params: Vec<Reads>,
     /// Whether a convolution makes blocks, even of planes.
     makes_blocks: bool,
+    /// The parameter that a convolution by Winograd's algorithm has for its image, which takes and makes
+    /// blocks alone.
+    image: Option<usize>,
 }
 
 impl Kernel {
@@ -148,6 +229,7 @@ impl Kernel {
             _ => first[arg],
         };
         let mut makes_blocks = false;
+        let mut image = None;
         let mut is_view = true;
         let live = function.live();
         for (_, data) in function.iter().filter(|(id, _)| live[*id]) {
@@ -181,6 +263,8 @@ impl Kernel {
                 read(0, Reads { conv, dense: !conv && !is_any });
             } else if is(&[&CONV2D_WINOGRAD]) {
                 makes_blocks = true;
+                let data = args.first().copied().flatten();
+                image = data.and_then(|id| function.params().iter().position(|&p| p == id));
                 read(0, Reads { conv: true, dense: false });
             } else if is(&[&MATMUL, &DENSE]) {
                 read(0, Reads::DENSE);
@@ -202,7 +286,7 @@ impl Kernel {
         if is_view || Truncation::of(function, function.result()).is_some() {
             params.fill(Reads::DENSE);
         }
-        Ok(Kernel { params, makes_blocks })
+        Ok(Kernel { params, makes_blocks, image })
     }
 }
 

@@ -98,6 +98,49 @@ fn results_are_the_same_in_any_layouts() {
 }
 
 #[test]
+fn planes_around_convolutions_by_winograds_algorithm_are_copied_by_kernels_of_their_own() {
+    let values = |count: usize| -> Vec<f32> {
+        (0..count).map(|at| (at * 5 % 13) as f32 / 64.0 - 0.1).collect()
+    };
+    let shape = [1, 16, 31, 26];
+    let weights = Constant::from_f32(&[16, 16, 3, 3], &values(16 * 16 * 9)).unwrap();
+    let pads = [("pads", crate::onnx::ModelAttr::from(vec![1i64, 1, 1, 1]))];
+    // Both convolutions read the input; one result is read in blocks as well, the other one is not.
+    let proto = ModelBuilder::new(13)
+        .input("x", DType::F32, &shape)
+        .initializer("w", &weights)
+        .node("Conv", &["x", "w"], &["a"], &pads)
+        .node("Relu", &["a"], &["b"], &[])
+        .node("Conv", &["x", "w"], &["c"], &[])
+        .node("Tanh", &["c"], &["d"], &[])
+        .node("Conv", &["b", "w"], &["e"], &pads)
+        .node("Add", &["e", "b"], &["f"], &[])
+        .output("d", DType::F32, &[1, 16, 29, 24])
+        .output("f", DType::F32, &shape)
+        .build();
+    let model = Model::from_onnx("planes", ModelFile { proto, folder: None, store: None });
+    let options = options();
+    let compilation = run(&model, &options).unwrap();
+    // The input once, and the two results.
+    let kernels = compilation.program.steps.iter();
+    let kernels = kernels.map(|step| compilation.program.kernels[step.kernel].signature());
+    let copies = kernels.filter(|kernel| kernel.name.contains("layout_transform")).count();
+    assert_eq!(copies, 3);
+
+    let x = Constant::from_f32(&[1, 16, 31, 26], &values(16 * 31 * 26)).unwrap();
+    let imported = model.import(&options).unwrap();
+    let input = Value::from(Tensor::from_constant(&x).unwrap());
+    let expected = evaluate(&imported.module, "main", &[input]).unwrap();
+    for loaded in load(&compilation.model, &options) {
+        let found = loaded.run(std::slice::from_ref(&x)).unwrap();
+        for (found, expected) in found.iter().zip(expected.as_tuple().unwrap()) {
+            let expected = expected.as_tensor().unwrap().to_constant().unwrap();
+            compare(found, &expected, Tolerance::near(&expected)).unwrap();
+        }
+    }
+}
+
+#[test]
 fn layouts_that_a_tensor_cannot_have_are_errors() {
     let error = |layouts: AttrValue| {
         let text = "def @main(%x: Tensor[(1, 4, 9, 7), float32]) -> Tensor[(1, 4, 9, 7), float32] {

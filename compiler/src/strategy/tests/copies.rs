@@ -559,3 +559,43 @@ fn complete_trees_yield_the_same_in_every_form() {
     }
     check_all(&cases, &runnable_levels());
 }
+
+#[test]
+fn functions_of_elements_that_lie_apart_are_computed_in_vectors() {
+    // Every third element, in either order: chunks of several vectors, of one, and single elements.
+    for (count, stride) in [(1000, 3), (1000, -3), (37, 5)] {
+        let mut net = Net::new();
+        let x = net.param(&[count]);
+        let every = StridedSliceAttrs {
+            begin: vec![if stride > 0 { 0 } else { count - 1 }],
+            end: vec![if stride > 0 { count } else { -count - 1 }],
+            strides: vec![stride],
+            axes: vec![0],
+        };
+        let y = net.plain("sin", &[x]);
+        let y = net.call("strided_slice", &[y], Attrs::from_struct(&every).unwrap());
+        let y = net.plain("exp", &[y]);
+        let kept = (count + stride.abs() - 1) / stride.abs();
+        check_vectors(&net.finish(y), &[dense(&[count])], &[dense(&[kept])]);
+    }
+    // Rows that data say, and factors that are in vectors.
+    let shape = [3, 7, 41];
+    let mut net = Net::new();
+    let (x, by) = (net.param(&shape), net.param(&[41]));
+    let at = net
+        .b
+        .param("at", TensorType::new([3, 2, 41].map(Dim::from).into_iter().collect(), DType::I64));
+    let y = net.plain("cos", &[x]);
+    let y = net.call("gather", &[y, at], Attrs::new().with("axis", 1));
+    let y = net.plain("multiply", &[y, by]);
+    let function = net.finish(y);
+    let args = [dense(&shape), dense(&[41]), dense(&[3, 2, 41])];
+    assert_eq!(missed(&function, &args, &[dense(&[3, 2, 41])]), [""; 0]);
+    let places: Vec<i128> = (0..3 * 2 * 41).map(|at| at * 5 % 7).collect();
+    let places = ints(DType::I64, &[3, 2, 41], &places);
+    let tensors = vec![sample(&[3, 7, 41], 1), sample(&[41], 2), places];
+    let args = args.into_iter().map(Arg::Input).collect();
+    let results = vec![dense(&[3, 2, 41])];
+    let case = Case { name: "gather".to_owned(), function, tensors, args, results };
+    check_all(&[case], &runnable_levels());
+}

@@ -24,6 +24,22 @@ fn matrix_products_of_any_extents() {
     }
 }
 
+#[test]
+fn what_is_computed_of_products_is_in_vectors_wherever_it_is_stored() {
+    // Images whose channels are the first axis of the product: pixels are stored one by one.
+    for width in [58, 16, 5] {
+        let (shape, out) = ([1, 20, 9, 12], [1, 20, 9, width]);
+        let mut net = Net::new();
+        let (x, w, other) = (net.param(&shape), net.param(&[12, width]), net.param(&out));
+        let plain = Attrs::new().with("transpose_a", false).with("transpose_b", false);
+        let y = net.call("nn.matmul", &[x, w], plain);
+        let y = net.plain("sigmoid", &[y]);
+        let y = net.plain("multiply", &[y, other]);
+        let args = [Arg::Input(dense(&shape)), Arg::Constant, Arg::Input(blocked(&out, &[]))];
+        check(&net.finish(y), &args, &[blocked(&out, &[(1, 1), (2, 0)])]);
+    }
+}
+
 /// Checks a product of two tensors, the second of which may be a constant.
 fn product([a, b]: [&[i64]; 2], out: &[i64], b_constant: bool, [ta, tb]: [bool; 2]) {
     let mut net = Net::new();
