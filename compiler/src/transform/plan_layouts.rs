@@ -263,7 +263,9 @@ impl Kernel {
                 read(0, Reads { conv, dense: !conv && !is_any });
             } else if is(&[&CONV2D_WINOGRAD]) {
                 makes_blocks = true;
-                let data = args.first().copied().flatten();
+                let is_tiled =
+                    |id: &ExprId| function.ty(*id).as_tensor().is_some_and(can_be_blocked);
+                let data = args.first().copied().flatten().filter(is_tiled);
                 image = data.and_then(|id| function.params().iter().position(|&p| p == id));
                 read(0, Reads { conv: true, dense: false });
             } else if is(&[&MATMUL, &DENSE]) {
