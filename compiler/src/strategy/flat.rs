@@ -62,6 +62,9 @@ impl Emitter {
         let whole = self.by_position(stmt);
         let (mut loops, stmt) = self.cut(axes.to_vec(), whole.clone());
         let stmt = join(&mut loops, stmt);
+        if let Some(stmt) = self.cover_periodic(&loops, &stmt, dtype) {
+            return stmt;
+        }
         let covered = self.cover_loops(&loops, &stmt, dtype, true);
         if is_vectorized(&covered) {
             return covered;

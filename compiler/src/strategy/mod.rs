@@ -19,6 +19,7 @@ mod masked;
 mod matmul;
 mod moves;
 mod nest;
+mod periodic;
 mod picked;
 mod pieces;
 mod primitive;

@@ -112,23 +112,25 @@ fn planned(
                         can_be_blocked(ty) && (reads.conv || (makes_blocks && !reads.dense))
                     })
                     .collect();
-                let image = kernel.image.and_then(|at| call.args[at]);
-                if let Some(image) = image.filter(|image| !is_blocked(image))
-                    && !images.contains_key(&(image, *scope))
-                {
-                    let planes = rewriter.mapped(image);
-                    let copy = copied(&mut rewriter, module, planes, BLOCKED_LAYOUT)?;
-                    images.insert((image, *scope), copy);
+                let in_blocks = call.args.iter().zip(&kernel.images).filter(|(_, is)| **is);
+                for image in in_blocks.filter_map(|(arg, _)| *arg) {
+                    let is_known = is_blocked(&image) || images.contains_key(&(image, *scope));
+                    if !is_known && function.expr(image).as_constant().is_none() {
+                        let planes = rewriter.mapped(image);
+                        let copy = copied(&mut rewriter, module, planes, BLOCKED_LAYOUT)?;
+                        images.insert((image, *scope), copy);
+                    }
                 }
                 blocked[id].clone_from(&layouts);
-                let planes = kernel.image.is_some()
+                let takes_blocks = kernel.images.contains(&true);
+                let planes = takes_blocks
                     && layouts == [false]
                     && ty.as_tensor().is_some_and(can_be_blocked);
                 if planes {
                     layouts = vec![true];
                 }
                 let count = layouts.iter().filter(|&&blocked| blocked).count();
-                if count == 0 && image.is_none() {
+                if count == 0 && !takes_blocks {
                     continue;
                 }
                 cx.count("blocked", count as u64);
@@ -136,7 +138,7 @@ fn planned(
                 let layouts: Vec<&str> = layouts.iter().map(name).collect();
                 let new = Expr::Call(call.clone()).map(
                     |operand| match images.get(&(operand, *scope)) {
-                        Some(&copy) if Some(operand) == image => copy,
+                        Some(&copy) if takes_blocks => copy,
                         _ => rewriter.mapped(operand),
                     },
                     |scope| scope,
@@ -210,9 +212,9 @@ struct Kernel {
     params: Vec<Reads>,
     /// Whether a convolution makes blocks, even of planes.
     makes_blocks: bool,
-    /// The parameter that a convolution by Winograd's algorithm has for its image, which takes and makes
-    /// blocks alone.
-    image: Option<usize>,
+    /// Which parameters are images of a convolution by Winograd's algorithm, which takes and makes blocks
+    /// alone, or are as large as its result; none if there is no such convolution.
+    images: Vec<bool>,
 }
 
 impl Kernel {
@@ -229,7 +231,7 @@ impl Kernel {
             _ => first[arg],
         };
         let mut makes_blocks = false;
-        let mut image = None;
+        let mut images = Vec::new();
         let mut is_view = true;
         let live = function.live();
         for (_, data) in function.iter().filter(|(id, _)| live[*id]) {
@@ -263,10 +265,12 @@ impl Kernel {
                 read(0, Reads { conv, dense: !conv && !is_any });
             } else if is(&[&CONV2D_WINOGRAD]) {
                 makes_blocks = true;
-                let is_tiled =
-                    |id: &ExprId| function.ty(*id).as_tensor().is_some_and(can_be_blocked);
-                let data = args.first().copied().flatten().filter(is_tiled);
-                image = data.and_then(|id| function.params().iter().position(|&p| p == id));
+                let image = args.first().copied().flatten();
+                let is_image = |&param: &ExprId| {
+                    let ty = function.ty(param).as_tensor().filter(|ty| can_be_blocked(ty));
+                    ty.is_some_and(|ty| Some(param) == image || Type::from(ty.clone()) == data.ty)
+                };
+                images = function.params().iter().map(is_image).collect();
                 read(0, Reads { conv: true, dense: false });
             } else if is(&[&MATMUL, &DENSE]) {
                 read(0, Reads::DENSE);
@@ -288,7 +292,7 @@ impl Kernel {
         if is_view || Truncation::of(function, function.result()).is_some() {
             params.fill(Reads::DENSE);
         }
-        Ok(Kernel { params, makes_blocks, image })
+        Ok(Kernel { params, makes_blocks, images })
     }
 }
 

@@ -108,31 +108,34 @@ fn planes_around_convolutions_by_winograds_algorithm_are_copied_by_kernels_of_th
     // Both convolutions read the input; one result is read in blocks as well, the other one is not.
     let proto = ModelBuilder::new(13)
         .input("x", DType::F32, &shape)
+        .input("y", DType::F32, &shape)
         .initializer("w", &weights)
         .node("Conv", &["x", "w"], &["a"], &pads)
         .node("Relu", &["a"], &["b"], &[])
         .node("Conv", &["x", "w"], &["c"], &[])
         .node("Tanh", &["c"], &["d"], &[])
         .node("Conv", &["b", "w"], &["e"], &pads)
-        .node("Add", &["e", "b"], &["f"], &[])
+        .node("Add", &["e", "y"], &["f"], &[])
         .output("d", DType::F32, &[1, 16, 29, 24])
         .output("f", DType::F32, &shape)
         .build();
     let model = Model::from_onnx("planes", ModelFile { proto, folder: None, store: None });
     let options = options();
     let compilation = run(&model, &options).unwrap();
-    // The input once, and the two results.
+    // The inputs once, and the two results.
     let kernels = compilation.program.steps.iter();
     let kernels = kernels.map(|step| compilation.program.kernels[step.kernel].signature());
     let copies = kernels.filter(|kernel| kernel.name.contains("layout_transform")).count();
-    assert_eq!(copies, 3);
+    assert_eq!(copies, 4);
 
     let x = Constant::from_f32(&[1, 16, 31, 26], &values(16 * 31 * 26)).unwrap();
+    let inputs = [x.clone(), x];
     let imported = model.import(&options).unwrap();
-    let input = Value::from(Tensor::from_constant(&x).unwrap());
-    let expected = evaluate(&imported.module, "main", &[input]).unwrap();
+    let tensors = inputs.iter().map(|x| Value::from(Tensor::from_constant(x).unwrap()));
+    let tensors: Vec<Value> = tensors.collect();
+    let expected = evaluate(&imported.module, "main", &tensors).unwrap();
     for loaded in load(&compilation.model, &options) {
-        let found = loaded.run(std::slice::from_ref(&x)).unwrap();
+        let found = loaded.run(&inputs).unwrap();
         for (found, expected) in found.iter().zip(expected.as_tuple().unwrap()) {
             let expected = expected.as_tensor().unwrap().to_constant().unwrap();
             compare(found, &expected, Tolerance::near(&expected)).unwrap();

@@ -561,6 +561,30 @@ fn complete_trees_yield_the_same_in_every_form() {
 }
 
 #[test]
+fn pixels_of_few_channels_are_in_vectors_with_what_is_read_for_each_channel() {
+    // Whole periods of a vector's lanes, whole vectors behind them, and single elements.
+    for (batch, pixels, channels) in [(1, 64, 3), (2, 77, 3), (1, 37, 2), (2, 33, 19), (1, 50, 1)] {
+        let shape = [batch, pixels, channels];
+        let mut net = Net::new();
+        let (x, mean) = (net.param(&shape), net.param(&[channels]));
+        // One for each image and channel as well.
+        let scale = net.param(&[batch, 1, channels]);
+        let y = net.plain("subtract", &[x, mean]);
+        let y = net.plain("multiply", &[y, scale]);
+        let args = [dense(&shape), dense(&[channels]), dense(&[batch, 1, channels])];
+        check_vectors(&net.finish(y), &args, &[dense(&shape)]);
+    }
+    // Nothing that lies in pixels is read, and two results are stored.
+    let mut net = Net::new();
+    let x = net.param(&[3]);
+    let wide = Attrs::new().with("shape", vec![40, 3]);
+    let y = net.call("broadcast_to", &[x], wide);
+    let z = net.plain("nn.relu", &[y]);
+    let both = net.b.tuple(&[y, z]);
+    check_vectors(&net.finish(both), &[dense(&[3])], &[dense(&[40, 3]), dense(&[40, 3])]);
+}
+
+#[test]
 fn functions_of_elements_that_lie_apart_are_computed_in_vectors() {
     // Every third element, in either order: chunks of several vectors, of one, and single elements.
     for (count, stride) in [(1000, 3), (1000, -3), (37, 5)] {
