@@ -19,7 +19,7 @@ use super::cover::adjacent;
 use super::emit::Emitter;
 use super::nest::{Nest, Run, in_run, innermost};
 use crate::ir::{BufferSpec, DType};
-use crate::te::{ReduceAxis, StageId, StageKind, combined, identity};
+use crate::te::{Anchor, ReduceAxis, StageId, StageKind, combined, identity};
 use crate::tir::{BinaryOp, BufferId, BufferScope, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Bits of the widest vector of any target: partial sums come in groups of as many.
@@ -41,6 +41,9 @@ const MIN_SPLIT_STEPS: i64 = 16;
 /// computed side by side.
 const SIDE_BY_SIDE: i64 = 6;
 
+/// Most taps of a column that have code of their own, for each of the rows that share lines.
+const MOST_TAPS_DOWN: i64 = 11;
+
 /// Lanes that are combined one by one: compilers take a vector of two through memory.
 const LANES_IN_A_VECTOR: u32 = 4;
 
@@ -60,6 +63,9 @@ pub(super) struct Reduction {
     limits: Vec<Option<PrimExpr>>,
     /// Whether an element of the result may be computed twice.
     repeats: bool,
+    /// Of a convolution of planes, whose last axes are the taps: lines from one row of the result to the
+    /// next, and from one tap to the next. Rows that are computed side by side share lines.
+    lines: Option<[i64; 2]>,
 }
 
 /// What a loop over lanes of a reduction does.
@@ -103,6 +109,7 @@ impl Reduction {
                     ignores_nan,
                     limits,
                     repeats: false,
+                    lines: None,
                 })
             }
             StageKind::Placeholder
@@ -117,6 +124,21 @@ impl Reduction {
     /// row may begin before the one before it ends.
     pub(super) fn repeating(self, repeats: bool) -> Reduction {
         Reduction { repeats, ..self }
+    }
+
+    /// The same of windows whose rows, side by side, share lines of planes.
+    pub(super) fn sharing_lines(self, anchor: &Anchor) -> Reduction {
+        let lines = match anchor {
+            Anchor::Conv2d { strides, dilation, .. } => Some([strides[0], dilation[0]]),
+            Anchor::Window { .. }
+            | Anchor::MatMul { .. }
+            | Anchor::Winograd { .. }
+            | Anchor::None => None,
+        };
+        let is_known = self.limits.iter().all(Option::is_none);
+        let has_few = matches!(&self.axes[..], [_, down, _] if down.extent <= MOST_TAPS_DOWN);
+        let lines = lines.filter(|_| is_known && has_few && self.sums_products);
+        Reduction { lines, ..self }
     }
 
     /// What each element of a window is multiplied with, if it is.
@@ -355,9 +377,17 @@ impl Emitter {
         let is_long = inner >= least && steps > 1 && reduction.dtype.bits() == 32;
         // NaNs take as many registers again.
         let has_few = reduction.keeps_nan() && self.machine.registers < 32;
-        let across = if has_few || inner < ACROSS { ACROSS / 2 } else { ACROSS };
+        let mut across = if has_few || inner < ACROSS { ACROSS / 2 } else { ACROSS };
+        if reduction.lines.is_some() {
+            // As many vectors as rows, or a few less.
+            let vectors = i64::from(self.machine.registers / 8);
+            across = across.min(vectors * self.machine.lanes(reduction.dtype));
+        }
         let wide: Vec<i64> = match is_long {
-            true => std::iter::once(across).chain(widths.iter().copied()).collect(),
+            true => {
+                let halves = [across, across / 2].into_iter().filter(|&width| width > widths[0]);
+                halves.chain(widths.iter().copied()).collect()
+            }
             false => widths.clone(),
         };
         let split = if steps >= MIN_SPLIT_STEPS && last >= GROUPS { GROUPS } else { 1 };
@@ -401,7 +431,11 @@ impl Emitter {
         let inner = innermost(spec)?;
         let lanes = runs.iter().map(|run| run.lanes).max()?;
         let vectors = (lanes / self.machine.lanes(reduction.dtype)).max(1) * split;
-        let most = SIDE_BY_SIDE / vectors / if reduction.keeps_nan() { 2 } else { 1 };
+        let side_by_side = match reduction.lines {
+            Some(_) => i64::from(self.machine.registers * 3 / 4),
+            None => SIDE_BY_SIDE,
+        };
+        let most = side_by_side / vectors / if reduction.keeps_nan() { 2 } else { 1 };
         let physical = spec.physical_shape();
         let outer = (0..inner).rev().find(|&position| physical[position] > 1);
         let outer = outer.map(|position| spec.dims()[position]).filter(|dim| {
@@ -465,23 +499,42 @@ impl Emitter {
             }
         }
         let vars = self.fresh(&reduction.axes);
+        let places: Vec<PrimExpr> = vars.iter().map(|axis| self.func.var_expr(axis.var)).collect();
+        let step_of = |emitter: &mut Emitter, row: i64, by: &[PrimExpr], part: i64| {
+            emitter.lane_stmt(&nests[row as usize], |emitter, index, lane| {
+                let nans = nans.map(|nans| (nans, row * lanes));
+                let step = Step { into: acc, at: sum(row, part), combine: true, nans };
+                emitter.reduction_step(reduction, index, by, &lane, step, None)
+            })
+        };
         let step = |emitter: &mut Emitter, last: Option<PrimExpr>, part: i64| {
-            let steps = rows.iter().map(|&(nest, row)| {
-                emitter.lane_stmt(nest, |emitter, index, lane| {
-                    let mut by: Vec<PrimExpr> =
-                        vars.iter().map(|axis| emitter.func.var_expr(axis.var)).collect();
-                    if let (Some(last), Some(place)) = (last.clone(), by.last_mut()) {
-                        *place = last;
-                    }
-                    let nans = nans.map(|nans| (nans, row * lanes));
-                    let step = Step { into: acc, at: sum(row, part), combine: true, nans };
-                    emitter.reduction_step(reduction, index, &by, &lane, step, None)
-                })
-            });
+            let mut by = places.clone();
+            if let (Some(last), Some(place)) = (last, by.last_mut()) {
+                *place = last;
+            }
+            let steps = rows.iter().map(|&(_, row)| step_of(emitter, row, &by, part));
             Some(Stmt::seq(steps.collect::<Option<Vec<_>>>()?))
         };
         let outermost = vars.len().saturating_sub(1);
+        let by_lines = reduction.lines.is_some() && split == 1;
         let loops = match vars.last() {
+            Some(along)
+                if let Some([stride, dilation]) = reduction.lines
+                    && split == 1 =>
+            {
+                // A line of the image for all rows that read it, at one tap after the other.
+                let taps = (0..vars[outermost - 1].extent)
+                    .flat_map(|tap| rows.iter().map(move |&(_, row)| (tap, row)));
+                let mut taps: Vec<(i64, i64)> = taps.collect();
+                taps.sort_by_key(|&(tap, row)| row * stride + tap * dilation);
+                let mut by = places.clone();
+                let steps = taps.into_iter().map(|(tap, row)| {
+                    by[outermost - 1] = tap.into();
+                    step_of(self, row, &by, 0)
+                });
+                let steps = Stmt::seq(steps.collect::<Option<Vec<_>>>()?);
+                in_run(steps, (along.var, reduction.extent(outermost)))
+            }
             Some(last) if split > 1 => {
                 let (full, rest) = (last.extent / split, last.extent % split);
                 let (chunk_index, chunk) = self.counter("r", full);
@@ -506,7 +559,8 @@ impl Emitter {
             Some(last) => in_run(step(self, None, 0)?, (last.var, reduction.extent(outermost))),
             None => step(self, None, 0)?,
         };
-        let loops = reduction.in_outer(&vars, loops);
+        let around = if by_lines { &vars[..outermost] } else { &vars };
+        let loops = reduction.in_outer(around, loops);
         let mut fold = Vec::new();
         for &(nest, row) in &rows {
             let mut parts = split;

@@ -178,7 +178,9 @@ impl Emitter {
         let image = self.dag.stage_of(data);
         let before = image.and_then(|image| self.materialised.insert(image, copy));
         let is_alone = self.reads_alone(root, image);
-        let loops = self.emit_reduction(root, &reduction.with_border().repeating(is_alone));
+        let anchor = self.dag.stages[inner].anchor.clone();
+        let reduction = reduction.with_border().repeating(is_alone).sharing_lines(&anchor);
+        let loops = self.emit_reduction(root, &reduction);
         if let Some((image, buffer)) = image.zip(before) {
             self.materialised.insert(image, buffer);
         }

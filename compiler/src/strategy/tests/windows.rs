@@ -1,7 +1,7 @@
 //! Windows that reach beyond planes, and large ones that are combined axis by axis.
 
 use super::families::{call, floats};
-use super::{Arg, Net, blocked, case, check, check_all, conv_attrs, dense, sample};
+use super::{Arg, Net, blocked, case, check, check_all, conv, conv_attrs, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{Attrs, DType};
 use crate::ops::nn::{AvgPoolAttrs, LrnAttrs, MaxPoolAttrs};
@@ -204,5 +204,27 @@ fn few_channels_of_an_image_in_blocks_have_rows_as_lanes() {
         let rules: Vec<&str> = loops.iter().map(|loops| loops.rule).collect();
         assert!(rules.contains(&"convolution of planes along rows"), "{rules:?}");
         check_all(&[case], &levels);
+    }
+}
+
+/// Rows side by side share lines of the image: however far these are apart, and whatever number of rows
+/// is left.
+#[test]
+fn rows_of_convolutions_of_planes_share_lines() {
+    for (input, kernel, stride, padding, dilation) in [
+        ([1, 5, 13, 81], [4, 4], 1, [2; 4], 1),
+        ([2, 3, 20, 70], [3, 5], 1, [1, 2, 1, 2], 2),
+        ([1, 4, 19, 99], [5, 3], 2, [2, 1, 2, 1], 1),
+        ([1, 3, 16, 40], [1, 7], 1, [0, 3, 0, 3], 1),
+        // More taps of a column than have code of their own.
+        ([1, 2, 30, 50], [13, 2], 1, [6, 1, 6, 0], 1),
+        // Less than a vector.
+        ([1, 6, 9, 12], [3, 3], 1, [1; 4], 1),
+    ] {
+        for outputs in [1, 3] {
+            let weight = [outputs, input[1], kernel[0], kernel[1]];
+            let attrs = conv_attrs(stride, padding, dilation, 1);
+            conv(&input, &weight, attrs, dense(&input), dense);
+        }
     }
 }
