@@ -35,7 +35,8 @@ pub(crate) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
     in_channels * groups >= MIN_BLOCKED_CHANNELS && whole_blocks
 }
 
-/// Most taps of a depthwise convolution whose lanes are pixels of a row.
+/// Most taps of a depthwise convolution whose lanes are pixels of a row, and most sums that are taken of a
+/// line whose ends are tested.
 const MOST_TAPS_ALONG_ROWS: i64 = 9;
 
 /// Whether a convolution of planes had better make planes, whose rows are the lanes: by groups of so
@@ -281,7 +282,10 @@ impl Emitter {
         let rule = "convolution of planes along rows";
         let halos = self.halos(&conv);
         let is_planar = self.func.buffers[data].spec.blocking().is_empty();
-        if is_planar && tests_ends(&halos, conv.output[1]) {
+        // To copy a line takes as long as few sums that are taken of it.
+        let reads_few =
+            conv.kernel[0] == 1 && conv.out_channels * conv.kernel[1] <= MOST_TAPS_ALONG_ROWS;
+        if is_planar && reads_few && tests_ends(&halos, conv.output[1]) {
             self.note(conv.inner, rule, String::new(), None, None);
             return self.reduce_planes(conv.root, conv.inner, data);
         }

@@ -37,7 +37,11 @@ impl Emitter {
         let [around @ .., (outer, count), (inner, channels)] = loops else { return None };
         let (outer, count, inner, channels) = (*outer, *count, *inner, *channels);
         let lanes = self.machine.lanes(dtype.accumulator());
-        if lanes < LEAST_LANES || channels % lanes == 0 || channels >= 2 * lanes || count < lanes {
+        // As many pixels as lanes are put side by side, one channel after the other. From few channels on,
+        // those of each pixel are vectors, too.
+        let least = if channels < LEAST_LANES { 2 } else { 8 };
+        let suits = channels % lanes != 0 && channels < 2 * lanes && count >= least * lanes;
+        if lanes < LEAST_LANES || !suits {
             return None;
         }
         let [place, within] = ["place", "within"].map(|name| self.func.index_var(name));
