@@ -39,3 +39,20 @@ fn a_run_says_how_many_are_the_best() {
     let wrong = loaded.run(&[rows(&[3, 5]), rows(&[6])]).unwrap_err().to_string();
     assert!(wrong.contains("`n` is 5") && wrong.contains("6"), "{wrong}");
 }
+
+/// The best of an open axis, and of all elements from an axis on, as operators before version 13 have it.
+#[test]
+fn the_best_along_an_axis_of_any_extent_is_marked() {
+    for (opset, axis) in [(13, 0), (13, 1), (11, 0), (11, 1)] {
+        let shape = [ModelDim::from("n"), ModelDim::from(5)];
+        let builder = ModelBuilder::new(opset).input("x", DType::F32, &shape).node(
+            "Hardmax",
+            &["x"],
+            &["y"],
+            &[("axis", axis.into())],
+        );
+        let model = model(builder.output("y", DType::F32, &[const { ModelDim::Unknown }; 2]));
+        let runs: &[&[u64]] = &[&[40], &[1], &[2], &[19]];
+        check_sizes(&model, &[("n", 1..=40)], runs, |sizes| vec![vec![sizes[0], 5]]);
+    }
+}
