@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Dim, Type};
-use crate::ops::compute::{Compute, Stages};
+use crate::ir::{Attrs, BufferSpec, DType, Dim, Type};
+use crate::ops::compute::{Compute, Stages, extent_of};
 use crate::ops::eval::{EvalCx, ints};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef};
 use crate::te::{ComputeDag, StageId, identity};
-use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
+use crate::tir::{BinaryOp, BufferId, BufferScope, ForKind, Intrinsic, PrimExpr, Stmt, VarId};
 
 /// What an element of a region is, of the samples within it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -170,82 +170,113 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     cx.result(Elements::Float(result))
 }
 
-/// One axis of the regions: stages with a number for each.
-struct Axis {
-    extent: i64,
-    start: StageId,
-    bin: StageId,
-    /// Samples, as floats.
-    samples: StageId,
-    dtype: DType,
+/// The samples along one axis of a region: how many an element of the result has, and where they are read.
+struct Samples {
+    count: PrimExpr,
+    /// Places in the tables for each element of the result.
+    most: i64,
+    /// The two neighbours of each sample.
+    places: [BufferId; 2],
+    /// The weight of the second neighbour; less than zero for a sample outside of the image.
+    part: BufferId,
+    /// Names of what the tables are made of.
+    lets: Vec<(VarId, PrimExpr)>,
+    /// Makes the tables.
+    fill: Stmt,
 }
 
-impl Axis {
+impl Samples {
     fn new(
         dag: &mut ComputeDag,
-        op: &str,
         attrs: &RoiAlignAttrs,
-        rois: StageId,
+        (rois, region): (StageId, &PrimExpr),
         number: usize,
-        extent: i64,
-    ) -> Axis {
+        (extent, most): (PrimExpr, i64),
+    ) -> Samples {
         let dtype = dag.dtype(rois).accumulator();
         let float = |value: f64| PrimExpr::float(value, dtype);
+        let mut lets = Vec::new();
+        let mut name = |dag: &mut ComputeDag, name: &str, value: PrimExpr| {
+            let var = dag.func.var(name, value.ty());
+            lets.push((var, value));
+            dag.func.var_expr(var)
+        };
         let offset = if attrs.aligned { 0.5 } else { 0.0 };
-        let end = |dag: &ComputeDag, region: &PrimExpr, which: i64| {
+        let end = |dag: &ComputeDag, which: i64| {
             let number = dag.at(rois, &[region.clone(), PrimExpr::index(which)]).cast(dtype);
             number * float(attrs.spatial_scale) - float(offset)
         };
         let (first, last) = if number == 0 { (1, 3) } else { (0, 2) };
-        let regions = [dag.shape(rois)[0]];
-        let mut stage = |body: &dyn Fn(&ComputeDag, &PrimExpr) -> PrimExpr| {
-            let stage = dag.compute(op, &regions, dtype, |dag, index| body(dag, &index[0]));
-            dag.set_stored(stage);
-            stage
-        };
-        let start = stage(&|dag, region| end(dag, region, first));
-        let bin = stage(&|dag, region| {
-            let length = end(dag, region, last) - end(dag, region, first);
-            let length = if attrs.aligned { length } else { float(1.0).max(length) };
-            length / float(attrs.pooled_size[number] as f64)
-        });
-        let most = attrs.most_samples(number, extent) as f64;
-        let samples = stage(&|dag, region| match attrs.sample_ratio {
+        let start = end(dag, first);
+        let start = name(dag, "start", start);
+        let length = end(dag, last) - start.clone();
+        let length = if attrs.aligned { length } else { float(1.0).max(length) };
+        let size = attrs.pooled_size[number];
+        let bin = name(dag, "bin", length / float(size as f64));
+        let samples = match attrs.sample_ratio {
             0 => {
-                let covered =
-                    PrimExpr::call(Intrinsic::Ceil, dag.at(bin, std::slice::from_ref(region)));
-                covered.max(float(0.0)).min(float(most))
+                let covered = PrimExpr::call(Intrinsic::Ceil, bin.clone());
+                name(dag, "samples", covered.max(float(0.0)).min(float(most as f64)))
             }
             samples => float(samples as f64),
+        };
+        let count = name(dag, "count", samples.clone().cast(DType::I64));
+
+        let spec = BufferSpec::dense(&[size.saturating_mul(most)]);
+        let table = |dag: &mut ComputeDag, name: &str, dtype| {
+            dag.func.buffer(name, dtype, spec.clone(), BufferScope::Local)
+        };
+        let places = [table(dag, "low", DType::I64), table(dag, "high", DType::I64)];
+        let part = table(dag, "part", dtype);
+        let [element, sample] = ["element", "sample"].map(|name| dag.func.index_var(name));
+        let [at, of] = [element, sample].map(|var| dag.func.var_expr(var));
+        let row = at.clone() * most + of.clone();
+        let at =
+            start + at.cast(dtype) * bin.clone() + (of.cast(dtype) + float(0.5)) * bin / samples;
+        let fill = dag.func.let_stmt("at", at, |func, at| {
+            let whole = extent.clone().cast(dtype);
+            let last = whole.clone() - float(1.0);
+            let inside = at.clone().greater_equal(float(-1.0)).and(at.clone().less_equal(whole));
+            let at = at.max(float(0.0)).min(last.clone());
+            let low = PrimExpr::call(Intrinsic::Floor, at.clone());
+            let high = (low.clone() + float(1.0)).min(last);
+            let weight = PrimExpr::select(inside, at - low.clone(), float(-1.0));
+            let place =
+                |at: PrimExpr| PrimExpr::index(0).max(at.cast(DType::I64)).min(extent.clone() - 1);
+            Stmt::seq([
+                func.store(places[0], [row.clone()], place(low)),
+                func.store(places[1], [row.clone()], place(high)),
+                func.store(part, [row], weight),
+            ])
         });
-        Axis { extent, start, bin, samples, dtype }
+        let fill = in_loop(sample, count.clone(), fill);
+        let fill = in_loop(element, size.into(), fill);
+        Samples { count, most, places, part, lets, fill }
     }
 
-    /// Where a sample is, whether it is within the image, and its neighbours with their weights.
-    fn sample(
+    /// The tables and names around what reads them.
+    fn around(self, body: Stmt) -> Stmt {
+        let body = Stmt::seq([self.fill, body]);
+        let tables = self.places.into_iter().chain([self.part]);
+        let body = tables.fold(body, |body, table| Stmt::allocate(table, body));
+        self.lets.into_iter().rev().fold(body, |body, (var, value)| Stmt::let_(var, value, body))
+    }
+
+    /// The weight of the second neighbour, and the two places, of a sample of an element.
+    fn at(
         &self,
         dag: &ComputeDag,
-        region: &PrimExpr,
-        index: &PrimExpr,
+        element: &PrimExpr,
         sample: &PrimExpr,
-    ) -> (PrimExpr, [(PrimExpr, PrimExpr); 2]) {
-        let float = |value: f64| PrimExpr::float(value, self.dtype);
-        let of = |stage: StageId| dag.at(stage, std::slice::from_ref(region));
-        let bin = of(self.bin);
-        let at = of(self.start)
-            + index.clone().cast(self.dtype) * bin.clone()
-            + (sample.clone().cast(self.dtype) + float(0.5)) * bin / of(self.samples);
-        let counts = sample.clone().cast(self.dtype).less(of(self.samples));
-        let inside = at.clone().greater_equal(float(-1.0));
-        let inside = inside.and(at.clone().less_equal(float(self.extent as f64))).and(counts);
-        let last = float(self.extent as f64 - 1.0);
-        let at = at.max(float(0.0)).min(last.clone());
-        let low = PrimExpr::call(Intrinsic::Floor, at.clone());
-        let part = at - low.clone();
-        let high = (low.clone() + float(1.0)).min(last);
-        let place = |at: PrimExpr| PrimExpr::index(0).max(at.cast(DType::I64)).min(self.extent - 1);
-        (inside, [(place(low), float(1.0) - part.clone()), (place(high), part)])
+    ) -> (PrimExpr, [PrimExpr; 2]) {
+        let row = element.clone() * self.most + sample.clone();
+        let load = |table| dag.func.load(table, [row.clone()]);
+        (load(self.part), self.places.map(load))
     }
+}
+
+fn in_loop(var: VarId, extent: PrimExpr, body: Stmt) -> Stmt {
+    Stmt::for_loop(var, PrimExpr::index(0), extent, ForKind::Serial, body)
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {
@@ -253,55 +284,84 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let (x, rois, batch) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let (shape, dtype) = cx.result();
     let input = cx.dag.shape(x).to_vec();
-    let op = cx.op.name;
-    let axes = [0, 1].map(|axis| Axis::new(cx.dag, op, &attrs, rois, axis, input[axis + 2]));
-    let over = [0, 1].map(|axis| attrs.most_samples(axis, input[axis + 2]));
-    let wide = dtype.accumulator();
-    let (combiner, neutral) = match attrs.mode {
-        RoiAlignMode::Avg => (BinaryOp::Add, PrimExpr::zero(wide)),
-        RoiAlignMode::Max => (BinaryOp::Max, identity(BinaryOp::Max, wide)),
+    let extent = |axis: usize| extent_of(input[axis], cx.open_args[0].contains(&axis));
+    let (images, extents) = (extent(0), [extent(2), extent(3)]);
+    let (op, wide) = (cx.op.name, dtype.accumulator());
+    let neutral = match attrs.mode {
+        RoiAlignMode::Avg => PrimExpr::zero(wide),
+        RoiAlignMode::Max => identity(BinaryOp::Max, wide),
     };
-    let reduced = cx.dag.reduce(op, &shape, wide, combiner, &over, |dag, index, by| {
-        let region = &index[0];
-        let [(in_rows, rows), (in_columns, columns)] =
-            [0, 1].map(|axis| axes[axis].sample(dag, region, &index[axis + 2], &by[axis]));
-        let image = dag.at(batch, std::slice::from_ref(region)).cast(DType::I64);
-        let image = PrimExpr::index(0).max(image).min(input[0] - 1);
-        let shares = rows.iter().flat_map(|row| columns.iter().map(move |column| (row, column)));
-        let shares = shares.map(|((y, down), (x_, across))| {
-            let weight = (down.clone() * across.clone()).cast(wide);
-            weight * dag.at(x, &[image.clone(), index[1].clone(), y.clone(), x_.clone()]).cast(wide)
+    // Where samples are read is the same for all channels of a region.
+    let all = cx.dag.statement(op, &shape, wide, &[x, rois, batch], |dag, result| {
+        let vars = ["region", "c", "y", "x"].map(|name| dag.func.index_var(name));
+        let index = vars.map(|var| dag.func.var_expr(var));
+        let [region, channel, ..] = &index;
+        let axes = [0, 1].map(|axis| {
+            let most = attrs.most_samples(axis, input[axis + 2]);
+            let along = (extents[axis].clone(), most);
+            Samples::new(dag, &attrs, (rois, region), axis, along)
         });
-        let combined = shares.reduce(|a, b| match attrs.mode {
+        let so_far = dag.func.buffer("so_far", wide, BufferSpec::dense(&[1]), BufferScope::Local);
+        let put = |dag: &ComputeDag, value| dag.func.store(so_far, [0], value);
+        let before = dag.func.load(so_far, [0]);
+
+        let image = dag.at(batch, std::slice::from_ref(region)).cast(DType::I64);
+        let image = PrimExpr::index(0).max(image).min(images.clone() - 1);
+        let samples = ["sy", "sx"].map(|name| dag.func.index_var(name));
+        let [(down, rows), (across, columns)] = [0, 1].map(|axis| {
+            let sample = dag.func.var_expr(samples[axis]);
+            axes[axis].at(dag, &index[axis + 2], &sample)
+        });
+        let one = PrimExpr::float(1.0, down.dtype());
+        let weights = |part: &PrimExpr| [one.clone() - part.clone(), part.clone()];
+        let shares = weights(&down).into_iter().zip(&rows).flat_map(|(down, y)| {
+            let columns = weights(&across).into_iter().zip(&columns);
+            columns.map(move |(across, x)| ((down.clone() * across).cast(wide), y, x))
+        });
+        let shares = shares.map(|(weight, y, x_)| {
+            let place = [image.clone(), channel.clone(), y.clone(), x_.clone()];
+            weight * dag.at(x, &place).cast(wide)
+        });
+        let combined = |a: PrimExpr, b: PrimExpr| match attrs.mode {
             RoiAlignMode::Avg => a + b,
             RoiAlignMode::Max => a.max(b),
-        });
-        let combined = combined.unwrap_or(PrimExpr::zero(wide));
-        let inside = in_rows.and(in_columns);
-        match attrs.mode {
-            RoiAlignMode::Avg => PrimExpr::select(inside, combined, PrimExpr::zero(wide)),
+        };
+        let value = shares.reduce(combined).unwrap_or(PrimExpr::zero(wide));
+        let is_in = |part: PrimExpr| part.clone().greater_equal(PrimExpr::zero(part.ty()));
+        let inside = is_in(down).and(is_in(across));
+        let taken = put(dag, combined(before.clone(), value));
+        let step = match attrs.mode {
+            RoiAlignMode::Avg => Stmt::if_then(inside, taken),
+            // A sample outside of the image is zero.
             RoiAlignMode::Max => {
-                // A sample outside of the image is zero; one that is not taken is none.
-                let counts = [0, 1].map(|axis: usize| {
-                    let samples = dag.at(axes[axis].samples, std::slice::from_ref(region));
-                    by[axis].clone().cast(axes[axis].dtype).less(samples)
-                });
-                let [down, across] = counts;
-                let value = PrimExpr::select(inside, combined, PrimExpr::zero(wide));
-                PrimExpr::select(down.and(across), value, neutral)
+                let zero = put(dag, before.clone().max(PrimExpr::zero(wide)));
+                Stmt::if_then_else(inside, taken, zero)
             }
-        }
-    });
-    cx.element(|dag, index| {
-        let count = |axis: &Axis| dag.at(axis.samples, std::slice::from_ref(&index[0]));
-        let count = (count(&axes[0]) * count(&axes[1])).cast(wide);
-        let value = dag.at(reduced, index);
-        match attrs.mode {
-            RoiAlignMode::Avg => (value / PrimExpr::float(1.0, wide).max(count)).cast(dtype),
+        };
+        let counts = [0, 1].map(|axis: usize| axes[axis].count.clone());
+        let step =
+            in_loop(samples[0], counts[0].clone(), in_loop(samples[1], counts[1].clone(), step));
+        let [rows, columns] = counts;
+        let count = (rows * columns).cast(wide);
+        let value = match attrs.mode {
+            RoiAlignMode::Avg => before / PrimExpr::float(1.0, wide).max(count),
             RoiAlignMode::Max => {
                 let zero = PrimExpr::zero(wide);
-                PrimExpr::select(count.greater(zero.clone()), value, zero).cast(dtype)
+                PrimExpr::select(count.greater(zero.clone()), before, zero)
             }
-        }
-    })
+        };
+        let element =
+            [put(dag, neutral.clone()), step, dag.func.store(result, index.clone(), value)];
+        let element = Stmt::allocate(so_far, Stmt::seq(element));
+        let [region_var, inner @ ..] = vars;
+        let loops = inner.into_iter().zip(&shape[1..]).rev();
+        let elements =
+            loops.fold(element, |body, (var, &extent)| in_loop(var, extent.into(), body));
+        let [down, across] = axes;
+        in_loop(region_var, shape[0].into(), down.around(across.around(elements)))
+    });
+    if wide == dtype {
+        return Ok(vec![all]);
+    }
+    cx.element(|dag, index| dag.at(all, index).cast(dtype))
 }
