@@ -322,6 +322,15 @@ impl Axis<'_> {
         Tap { place: super::clamped(place, self.extent), inside, weight }
     }
 
+    /// Neighbours of a place.
+    fn count(&self) -> usize {
+        match self.attrs.method {
+            ResizeMethod::NearestNeighbor => 1,
+            ResizeMethod::Linear => 2,
+            ResizeMethod::Cubic => 4,
+        }
+    }
+
     fn taps(&self, at: &PrimExpr) -> Vec<Tap> {
         let low = PrimExpr::call(Intrinsic::Floor, at.clone());
         let part = at.clone() - low.clone();
@@ -383,13 +392,48 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
             stage
         })
         .collect();
+    // So are its neighbours, and their weights.
+    let mut taps: Vec<Vec<StoredTap>> = Vec::with_capacity(axes.len());
+    for (axis, &at) in axes.iter().zip(&places) {
+        let stored = (0..axis.count()).map(|number| {
+            let mut stage = |dtype, part: &dyn Fn(Tap) -> PrimExpr| {
+                let stage = cx.dag.compute(op, &of_places, dtype, |dag, index| {
+                    part(axis.taps(&dag.at(at, index)).swap_remove(number))
+                });
+                cx.dag.set_stored(stage);
+                stage
+            };
+            let place = stage(DType::I64, &|tap| match tap.inside {
+                Some(inside) => PrimExpr::select(inside, tap.place, PrimExpr::index(-1)),
+                None => tap.place,
+            });
+            let one = PrimExpr::float(1.0, in_grid);
+            let weighs = axis.count() > 1;
+            let weight =
+                weighs.then(|| stage(in_grid, &|tap| tap.weight.unwrap_or_else(|| one.clone())));
+            StoredTap { place, weight }
+        });
+        taps.push(stored.collect());
+    }
     let wide = if dtype.is_float() { dtype.accumulator() } else { dtype };
     cx.element(|dag, index| {
-        let place = [&index[..1], &index[2..]].concat();
-        let taps: Vec<Vec<Tap>> =
-            axes.iter().zip(&places).map(|(axis, &at)| axis.taps(&dag.at(at, &place))).collect();
+        let at = [&index[..1], &index[2..]].concat();
+        let tap = |stored: &StoredTap| {
+            let place = dag.at(stored.place, &at);
+            let may_miss = attrs.padding == GridPadding::Zeros;
+            let inside = may_miss.then(|| place.clone().greater_equal(0));
+            let place = if may_miss { place.max(PrimExpr::index(0)) } else { place };
+            Tap { place, inside, weight: stored.weight.map(|weight| dag.at(weight, &at)) }
+        };
+        let taps: Vec<Vec<Tap>> = taps.iter().map(|taps| taps.iter().map(tap).collect()).collect();
         sampled(dag, x, &index[..2], &taps, wide).cast(dtype)
     })
+}
+
+/// A neighbour along an axis of every place: -1 for one outside of the image, which is zero.
+struct StoredTap {
+    place: StageId,
+    weight: Option<StageId>,
 }
 
 /// The sum of the elements at all combinations of neighbours, the innermost axis first.
