@@ -220,7 +220,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "nn.selu" => (attrs(SeluAttrs { alpha: 1.67, gamma: 1.05 }), UNARY),
         "nn.thresholded_relu" => (attrs(ThresholdedReluAttrs { alpha: 1.0 }), UNARY),
         "one_hot" => {
-            let one_hot = OneHotAttrs { depth: 4, axis: 0 };
+            let one_hot = OneHotAttrs { depth: 4.into(), axis: 0 };
             (attrs(one_hot), &[Some(&[2, 3]), Some(&[]), Some(&[])])
         }
         "qnn.dequantize" => {

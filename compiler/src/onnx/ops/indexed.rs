@@ -9,8 +9,9 @@ use crate::ops::OpDef;
 use crate::ops::elementwise::{EQUAL, GREATER_EQUAL, LESS, LESS_EQUAL, SUBTRACT};
 use crate::ops::reduce::{ARGMAX, ArgReduceAttrs};
 use crate::ops::tensor::{
-    CumulativeAttrs, GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs, SCATTER_ELEMENTS, SCATTER_ND,
-    ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, TOPK, TopkAttrs,
+    CumulativeAttrs, GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs, ONE_HOT, OneHotAttrs,
+    SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, TOPK,
+    TopkAttrs,
 };
 
 /// `GatherElements`-11, -13 (more types).
@@ -129,15 +130,11 @@ pub(super) fn hardmax(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         x
     };
     let axis = if node.version < 13 { 1 } else { axis };
-    let shape = node.shape(flat)?;
-    let mut along = vec![Dim::from(1i64); shape.rank()];
-    along[axis].clone_from(&shape[axis]);
-    let places = node.arange(0, shape[axis].clone())?;
-    let places = node.reshape(places, along)?;
-    let first = ArgReduceAttrs { axis: axis as i64, keepdims: true, select_last_index: false };
+    let (depth, axis) = (node.shape(flat)?[axis].clone(), axis as i64);
+    let first = ArgReduceAttrs { axis, keepdims: false, select_last_index: false };
     let best = node.call_with(&ARGMAX, &[flat], &first)?;
-    let is_best = node.call(&EQUAL, &[places, best])?;
-    let marked = node.cast(is_best, ty.dtype)?;
+    let (one, zero) = (node.scalar(1.0, ty.dtype)?, node.scalar(0.0, ty.dtype)?);
+    let marked = node.call_with(&ONE_HOT, &[best, one, zero], &OneHotAttrs { depth, axis })?;
     Ok(vec![node.reshape(marked, ty.shape.to_vec())?])
 }
 

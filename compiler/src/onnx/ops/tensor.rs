@@ -334,12 +334,16 @@ fn open_range(node: &mut Node<'_, '_>, dtype: DType) -> Result<Option<(Dim, Dim)
     Ok(Some((start.clone(), length)))
 }
 
-/// `OneHot`-9, -11 (negative indices and axes), -28: `depth` must be a constant; `values` are those
-/// for off and on.
+/// `OneHot`-9, -11 (negative indices and axes), -28: `depth` is a constant or of sizes; `values` are
+/// those for off and on.
 pub(super) fn one_hot(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let axis = node.attrs.int("axis")?.unwrap_or(-1);
     let (indices, values) = (node.input(0)?, node.input(2)?);
-    let depth = node.number_input(1)?.ok_or_else(|| missing("depth"))?;
+    let depth = match node.optional(1) {
+        Some(depth) if node.builder.data_of(depth).shape_value.is_some() => node.dim_input(1)?,
+        _ => node.number_input(1)?.map(|depth| Dim::from(depth as i64)),
+    };
+    let depth = depth.ok_or_else(|| missing("depth"))?;
     let scalar = |node: &mut Node<'_, '_>, index: i64| {
         let attrs = StridedSliceAttrs {
             begin: vec![index],
@@ -357,7 +361,7 @@ pub(super) fn one_hot(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     } else {
         indices
     };
-    let attrs = OneHotAttrs { depth: depth as i64, axis };
+    let attrs = OneHotAttrs { depth, axis };
     Ok(vec![node.call_with(&ONE_HOT, &[indices, on, off], &attrs)?])
 }
 

@@ -84,12 +84,12 @@ fn nearest(index: PrimExpr, extent: i64) -> PrimExpr {
 }
 
 /// An index that is data, as a position; a negative one counts from the end.
-fn from_either_end(which: PrimExpr, extent: i64) -> PrimExpr {
+fn from_either_end(which: PrimExpr, extent: impl Into<PrimExpr>) -> PrimExpr {
     let is_signed = which.dtype().is_signed_int();
     let which = which.cast(DType::I64);
     if !is_signed {
         return which;
     }
-    let from_end = which.clone() + extent;
+    let from_end = which.clone() + extent.into();
     PrimExpr::select(which.clone().less(0), from_end, which)
 }

@@ -1,4 +1,4 @@
-//! `one_hot`: indices as vectors with one place marked (ONNX `OneHot`, with a constant depth).
+//! `one_hot`: indices as vectors with one place marked (ONNX `OneHot`, with a depth that data do not say).
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ use crate::tir::PrimExpr;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OneHotAttrs {
-    /// The extent of the new axis.
-    pub depth: i64,
+    /// The extent of the new axis, which may depend on sizes of inputs.
+    pub depth: Dim,
     /// Where in the result the new axis is, counted from either of its ends.
     pub axis: i64,
 }
@@ -50,13 +50,15 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
             cx.input_name(index)
         );
     }
-    at_least("depth", attrs.depth, 0)?;
+    if let Some(depth) = attrs.depth.as_const() {
+        at_least("depth", depth, 0)?;
+    }
     let rank = indices.shape.rank() + 1;
     let Some(axis) = normalize_axis(attrs.axis, rank) else {
         bail!("axis {} is out of range for a result of {rank} dimensions", attrs.axis);
     };
     let mut dims = indices.shape.to_vec();
-    dims.insert(axis, Dim::from(attrs.depth));
+    dims.insert(axis, attrs.depth);
     cx.result(dims, on.dtype)
 }
 
@@ -64,7 +66,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: OneHotAttrs = cx.attrs()?;
     let axis = normalize_axis(attrs.axis, cx.shape().len())
         .ok_or_else(|| EvalError::new(format!("axis {} is out of range", attrs.axis)))?;
-    let (indices, depth) = (cx.ints(0)?, i128::from(attrs.depth));
+    let (indices, depth) = (cx.ints(0)?, cx.shape()[axis] as i128);
     let inner = num_elements(&cx.shape()[axis + 1..]);
     let places = if cx.len() == 0 { 0 } else { indices.len() / inner };
     // Of the pair (off, on), the place of each element.
@@ -91,9 +93,10 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let (indices, on, off) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let (shape, _) = cx.result();
     let axis = cx.axis(attrs.axis, shape.len())?;
+    let depth = cx.size(&attrs.depth)?;
     cx.element(|dag, index| {
         let at: Vec<PrimExpr> = [&index[..axis], &index[axis + 1..]].concat();
-        let which = from_either_end(dag.at(indices, &at), attrs.depth);
+        let which = from_either_end(dag.at(indices, &at), depth);
         PrimExpr::select(index[axis].clone().equal(which), dag.at(on, &[]), dag.at(off, &[]))
     })
 }

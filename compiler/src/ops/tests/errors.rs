@@ -491,7 +491,7 @@ proptest! {
             let _ = TAKE.evaluate(&attrs, &[Some(&x), Some(&indices)]);
         }
         let scalar = Tensor::from_floats(DType::F32, &[], vec![1.0]).unwrap();
-        let attrs = Attrs::from_struct(&OneHotAttrs { depth, axis }).unwrap();
+        let attrs = Attrs::from_struct(&OneHotAttrs { depth: depth.into(), axis }).unwrap();
         let _ = ONE_HOT.evaluate(&attrs, &[Some(&indices), Some(&scalar), Some(&scalar)]);
         let resize = Resize2dAttrs {
             size: size.map(Dim::from),

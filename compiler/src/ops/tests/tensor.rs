@@ -308,7 +308,7 @@ fn take_indexes_an_axis() {
 fn one_hot_marks_the_index() {
     check(
         &ONE_HOT,
-        &OneHotAttrs { depth: 3, axis: 1 },
+        &OneHotAttrs { depth: 3.into(), axis: 1 },
         &[ints(&[2, 2], &[1, -1, 0, 5]), floats(&[], &[2.0]), floats(&[], &[0.5])],
         &[2, 3, 2],
         &[0.5, 0.5, 2.0, 0.5, 0.5, 2.0, 2.0, 0.5, 0.5, 0.5, 0.5, 0.5],

@@ -466,7 +466,7 @@ fn indices_that_are_data() {
         }
     }
     for axis in [0, 1, -1] {
-        let one_hot = OneHotAttrs { depth: 5, axis };
+        let one_hot = OneHotAttrs { depth: 5.into(), axis };
         let [on, off] = [3.5, -1.0].map(|v| Some(floats(DType::F32, &[], &[v])));
         let which = Some(ints(DType::I64, &[2, 3], &[0, -1, 4, 5, -6, 2]));
         cases.push(call("one_hot", one_hot.clone(), &[which, on, off]));

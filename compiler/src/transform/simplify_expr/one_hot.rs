@@ -22,6 +22,7 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
     let Some(one_hot) = call_of(b, source, &ONE_HOT) else { return Ok(None) };
     let &[Some(indices), Some(on), Some(off)] = &one_hot.args[..] else { return Ok(None) };
     let OneHotAttrs { depth, axis } = one_hot.attrs.parse()?;
+    let Some(depth) = depth.as_const() else { return Ok(None) };
     let rank = tensor(b, source)?.shape.rank();
     let is_last = axis == -1 || axis == rank as i64 - 1;
     let is_marked = uniform_of(b, on) == Some(1.0) && uniform_of(b, off) == Some(0.0);

@@ -233,7 +233,8 @@ fn rows_for_one_hot_vectors_count_from_both_ends_and_are_zeros_beyond_them() {
         let mut net = Net::default();
         let x = net.0.param("x", Type::tensor(&[7], dtype));
         let (on, off) = (net.scalar(1.0), net.scalar(0.0));
-        let marks = net.op_with("one_hot", &[x, on, off], &OneHotAttrs { depth: 3, axis: -1 });
+        let marks =
+            net.op_with("one_hot", &[x, on, off], &OneHotAttrs { depth: 3.into(), axis: -1 });
         let matrix = net.tensor(&[3, 2], first);
         let attrs = MatmulAttrs { transpose_a: false, transpose_b: false, out_dtype: None };
         let result = net.op_with("nn.matmul", &[marks, matrix], &attrs);

@@ -232,7 +232,7 @@ impl Generator<'_> {
         let dtype = self.choices.of(&[DType::F32, DType::I32]);
         let [on, off] = [1.0, 0.0].map(|value| self.scalar(dtype, value));
         let axis = self.choices.of(&[-1, 0]);
-        let attrs = OneHotAttrs { depth: 5, axis };
+        let attrs = OneHotAttrs { depth: 5.into(), axis };
         self.emit("one_hot", &[&indices, &on, &off], attrs, Known::exact(0.0, 1.0, 0))
     }
 

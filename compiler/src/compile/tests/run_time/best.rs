@@ -56,3 +56,23 @@ fn the_best_along_an_axis_of_any_extent_is_marked() {
         check_sizes(&model, &[("n", 1..=40)], runs, |sizes| vec![vec![sizes[0], 5]]);
     }
 }
+
+/// Marks among as many as another input has.
+#[test]
+fn a_run_says_among_how_many_one_is_marked() {
+    let values = Constant::from_f32(&[2], &[-1.0, 2.0]).unwrap();
+    for axis in [0, -1] {
+        let builder = ModelBuilder::new(18)
+            .input("like", DType::F32, &[ModelDim::from("n")])
+            .input("x", DType::F32, &[ModelDim::from("m"), ModelDim::from(3)])
+            .initializer("values", &values)
+            .node("Shape", &["like"], &["depth"], &[])
+            .node("Cast", &["x"], &["places"], &[("to", 7.into())])
+            .node("OneHot", &["places", "depth", "values"], &["y"], &[("axis", axis.into())]);
+        let model = model(builder.output("y", DType::F32, &[const { ModelDim::Unknown }; 3]));
+        let runs: &[&[u64]] = &[&[40, 7], &[1, 1], &[3, 2], &[17, 8]];
+        check_sizes(&model, &[("n", 1..=40), ("m", 1..=8)], runs, |sizes| {
+            vec![vec![sizes[0]], vec![sizes[1], 3]]
+        });
+    }
+}
