@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::cover::LEAST_LANES;
 use super::emit::Emitter;
-use super::nest::{coefficient, in_loop};
+use super::nest::{coefficient, guards_loads, in_loop};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{BufferId, PrimExpr, Stmt, VarId};
@@ -115,6 +115,11 @@ impl Pixels {
                     let indices: Option<Vec<PrimExpr>> = indices.collect();
                     fits &= indices.is_some();
                     PrimExpr::Load { buffer, dtype, indices: indices.unwrap_or_default() }
+                }
+                // What a condition on indices guards must not be read ahead.
+                PrimExpr::Select { cond, then, otherwise } => {
+                    fits &= !guards_loads(&cond, &then, &otherwise);
+                    PrimExpr::Select { cond, then, otherwise }
                 }
                 other => other,
             })

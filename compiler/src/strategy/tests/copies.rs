@@ -2,7 +2,7 @@
 
 use super::bytes::bytes;
 use super::families::{call, floats, ints, resize};
-use super::{Arg, Case, Net, blocked, check, check_all, dense, sample};
+use super::{Arg, Case, Net, blocked, case, check, check_all, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::executor::Loops;
 use crate::graph::interp::Tensor;
@@ -15,7 +15,7 @@ use crate::ops::tensor::{
     TreeTraverseAttrs,
 };
 use crate::strategy::{KernelParam, schedule};
-use crate::tir::ParamKind;
+use crate::tir::{ParamKind, interpret};
 
 /// How the stages of a kernel are computed on the widest level.
 fn loops(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<Loops> {
@@ -583,6 +583,28 @@ fn pixels_of_few_channels_are_in_vectors_with_what_is_read_for_each_channel() {
     let z = net.plain("nn.relu", &[y]);
     let both = net.b.tuple(&[y, z]);
     check_vectors(&net.finish(both), &[dense(&[3])], &[dense(&[40, 3]), dense(&[40, 3])]);
+}
+
+/// What is padded is read within its bounds, which the interpreter of loops checks.
+#[test]
+fn nothing_is_read_ahead_of_the_condition_that_guards_it() {
+    let (border, shape) = ([4, 1, 3], [6, 100, 3]);
+    let pads = PadAttrs { pad_width: vec![[1, 1], [0, 0], [0, 0]], mode: PadMode::Constant };
+    for function in ["nn.relu", "sin"] {
+        let mut net = Net::new();
+        let (x, y) = (net.param(&border), net.param(&shape));
+        let padded = net.call("nn.pad", &[x], Attrs::from_struct(&pads).unwrap());
+        let sum = net.plain("add", &[padded, y]);
+        let z = net.plain(function, &[sum]);
+        let args = [dense(&border), dense(&shape)].map(Arg::Input);
+        let case = case(&net.finish(z), &args, &[dense(&shape)]);
+        let (kernel, buffers) = case.schedule(&runnable_levels());
+        for version in &kernel.versions {
+            let mut buffers = buffers.clone();
+            interpret(version, &mut buffers, &[]).unwrap();
+            case.compare(&buffers, function);
+        }
+    }
 }
 
 #[test]
