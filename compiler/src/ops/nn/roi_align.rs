@@ -40,6 +40,9 @@ pub struct RoiAlignAttrs {
     pub mode: RoiAlignMode,
 }
 
+/// Most samples of an element along an axis that may be asked for: they have a place in memory.
+const MOST_SAMPLES: i64 = 4096;
+
 impl RoiAlignAttrs {
     /// Most samples along an axis.
     fn most_samples(&self, axis: usize, extent: i64) -> i64 {
@@ -78,6 +81,11 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         at_least("pooled_size", extent, 1)?;
     }
     at_least("sample_ratio", attrs.sample_ratio, 0)?;
+    ensure!(
+        attrs.sample_ratio <= MOST_SAMPLES,
+        "attribute `sample_ratio` {} is more than {MOST_SAMPLES}",
+        attrs.sample_ratio
+    );
     ensure!(
         attrs.spatial_scale.is_finite(),
         "attribute `spatial_scale` {} must be finite",
