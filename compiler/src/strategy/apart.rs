@@ -137,32 +137,6 @@ fn is_function(value: &PrimExpr) -> bool {
 }
 
 fn has_many_steps(intrinsic: Intrinsic) -> bool {
-    match intrinsic {
-        Intrinsic::Exp
-        | Intrinsic::Log
-        | Intrinsic::Tanh
-        | Intrinsic::Erf
-        | Intrinsic::Sigmoid
-        | Intrinsic::Pow
-        | Intrinsic::Sin
-        | Intrinsic::Cos
-        | Intrinsic::Tan
-        | Intrinsic::Asin
-        | Intrinsic::Acos
-        | Intrinsic::Atan
-        | Intrinsic::Sinh
-        | Intrinsic::Cosh
-        | Intrinsic::Asinh
-        | Intrinsic::Acosh
-        | Intrinsic::Atanh => true,
-        Intrinsic::Sqrt
-        | Intrinsic::Floor
-        | Intrinsic::Ceil
-        | Intrinsic::Trunc
-        | Intrinsic::Round
-        | Intrinsic::Abs
-        | Intrinsic::Ldexp
-        | Intrinsic::FromFp16
-        | Intrinsic::ToFp16 => false,
-    }
+    use Intrinsic::{Abs, Ceil, Floor, FromFp16, Ldexp, Round, Sqrt, ToFp16, Trunc};
+    !matches!(intrinsic, Sqrt | Floor | Ceil | Trunc | Round | Abs | Ldexp | FromFp16 | ToFp16)
 }

@@ -322,7 +322,7 @@ impl Axis<'_> {
         Tap { place: super::clamped(place, self.extent), inside, weight }
     }
 
-    /// Neighbours of a place.
+    /// How many neighbours a place has.
     fn count(&self) -> usize {
         match self.attrs.method {
             ResizeMethod::NearestNeighbor => 1,
@@ -331,6 +331,7 @@ impl Axis<'_> {
         }
     }
 
+    /// The neighbours of a place, in order.
     fn taps(&self, at: &PrimExpr) -> Vec<Tap> {
         let low = PrimExpr::call(Intrinsic::Floor, at.clone());
         let part = at.clone() - low.clone();
@@ -407,10 +408,9 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
                 Some(inside) => PrimExpr::select(inside, tap.place, PrimExpr::index(-1)),
                 None => tap.place,
             });
-            let one = PrimExpr::float(1.0, in_grid);
             let weighs = axis.count() > 1;
-            let weight =
-                weighs.then(|| stage(in_grid, &|tap| tap.weight.unwrap_or_else(|| one.clone())));
+            let one = || PrimExpr::float(1.0, in_grid);
+            let weight = weighs.then(|| stage(in_grid, &|tap| tap.weight.unwrap_or_else(one)));
             StoredTap { place, weight }
         });
         taps.push(stored.collect());
