@@ -188,14 +188,15 @@ fn name(dag: &mut ComputeDag, name: &str, dtype: DType) -> (VarId, PrimExpr) {
     (var, dag.func.var_expr(var))
 }
 
-/// A statement about a pair whose integers have names.
+/// A statement about values that have names, as the integers of a pair.
 pub(super) fn named(
     dag: &mut ComputeDag,
-    pair: Pair,
-    body: impl FnOnce(&mut ComputeDag, Pair) -> Stmt,
+    values: Vec<PrimExpr>,
+    body: impl FnOnce(&mut ComputeDag, Vec<PrimExpr>) -> Stmt,
 ) -> Stmt {
-    let (vars, names): (Vec<_>, _) = pair.iter().map(|_| name(dag, "part", DType::I64)).unzip();
+    let (vars, names): (Vec<_>, _) =
+        values.iter().map(|value| name(dag, "part", value.dtype())).unzip();
     let body = body(dag, names);
-    let values = vars.into_iter().zip(pair).rev();
+    let values = vars.into_iter().zip(values).rev();
     values.fold(body, |body, (var, value)| Stmt::let_(var, value, body))
 }

@@ -6,6 +6,7 @@
 //! element is read once, where it is.
 
 mod cut;
+mod fours;
 mod widen;
 
 use super::conv2d::around;
@@ -358,6 +359,9 @@ impl Emitter {
     fn pack(&mut self, p: &MatMul, matrices: StageId, batch: &[PrimExpr]) -> Stmt {
         let shape = self.dag.shape(matrices);
         let first = broadcast(&shape[..shape.len() - 2], &p.batch, batch);
+        if let Some(copy) = self.pack_fours(p, matrices, first.clone()) {
+            return Stmt::block("panels", copy);
+        }
         let copy = self
             .fill(p.rhs.buffer, matrices, &|index| first.iter().chain(index).cloned().collect());
         let axes = if p.transpose_b { [1, 0] } else { [0, 1] };

@@ -384,7 +384,7 @@ impl LaneCheck<'_> {
                 let guards = self.varies(cond) && guards_loads(cond, then, otherwise);
                 !guards && self.expr(cond) && self.expr(then) && self.expr(otherwise)
             }
-            PrimExpr::Cast { value, dtype } => *dtype != DType::Bool && self.expr(value),
+            PrimExpr::Cast { value, .. } => self.expr(value),
             PrimExpr::Unary { .. }
             | PrimExpr::Binary { .. }
             | PrimExpr::Compare { .. }

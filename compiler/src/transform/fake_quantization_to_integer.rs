@@ -6,6 +6,7 @@
 //! one `qnn.requantize`, or nothing.
 
 mod affine;
+mod pair;
 mod product;
 mod widened;
 
@@ -47,7 +48,9 @@ const FLIP: i64 = 128;
 /// Computes what lies between `qnn.dequantize` and `qnn.quantize` in integers.
 ///
 /// Convolutions and products become exact sums of 32 bits of 8-bit activations and `int8` weights,
-/// with the zero point of the activations and the bias in one vector, and one `qnn.requantize`.
+/// with the zero point of the activations and the bias in one vector, and one `qnn.requantize`. So
+/// do products of two tensors of bytes that are quantised again, as attention's, and those of
+/// `int32` that were bytes.
 /// Pools, clips, concatenations and what moves elements take the bytes themselves. Sums of two
 /// dequantised tensors stay: they are one loop over bytes. A result differs by at most one step from
 /// what the operators of the model give, as sums are not rounded on the way.
@@ -267,6 +270,10 @@ impl Lowering<'_> {
             };
             let inner = self.quantized_or_rounded(at, x, to, path)?;
             return self.bounded(inner, &bounds, to).map(Some);
+        }
+        if op.is(&MATMUL) {
+            let Some(sums) = self.pair(call, &call.attrs.parse()?)? else { return Ok(None) };
+            return self.requantized(sums, to).map(Some);
         }
         if is_any(&MOVES) || is_any(&MAX_POOLS) {
             let Some(inner) = self.quantized(at, x, to, path + 1)? else { return Ok(None) };

@@ -312,10 +312,8 @@ impl Emitter<'_> {
     }
 
     /// A mask as bytes that are 0 or 1.
-    pub(super) fn mask_to_bytes(&mut self, value: &Value) -> Result<Piece> {
-        let bytes = self.value_type(PrimType::vector(DType::U8, value.ty.lanes), 0)?;
-        let ones = format!("{} & 1", value.piece.at(Prec::Unary));
-        Ok(Piece::primary(format!("__builtin_convertvector({ones}, {bytes})")))
+    pub(super) fn mask_to_bytes(&mut self, value: Value) -> Result<Piece> {
+        Ok(self.cast_of(value, DType::U8)?.piece)
     }
 
     /// C computes in `int`: a narrower result is brought back.
@@ -583,12 +581,12 @@ impl Emitter<'_> {
             let text = format!("({mask})({} != 0)", value.piece.at(Prec::Sum));
             return Ok(Value::mask(Piece::new(text, Prec::Unary), from.lanes, bits));
         }
-        let ctype = self.value_type(to, 0)?;
         if from.dtype == DType::Bool {
-            let ones = format!("{} & 1", value.piece.at(Prec::Unary));
-            let text = format!("__builtin_convertvector({ones}, {ctype})");
-            return Ok(Value::new(Piece::primary(text), to));
+            let ones = Piece::new(format!("{} & 1", value.piece.at(Prec::Unary)), Prec::Bitwise);
+            let mask = from.with_dtype(mask_dtype(value.mask_bits));
+            return self.cast_of(Value::new(ones, mask), dtype);
         }
+        let ctype = self.value_type(to, 0)?;
         self.check_type(from)?;
         let text = if from.dtype.is_float() && dtype.is_int() {
             let helper = helpers::float_to_int(&mut self.preamble, from, dtype, self.target);

@@ -5,7 +5,7 @@
 use super::convert::convert;
 use super::halves;
 use super::preamble::Preamble;
-use super::text::{float_constant, int_constant, mask_dtype};
+use super::text::{float_constant, int_constant, mask_dtype, unsigned_dtype};
 use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimType};
@@ -305,15 +305,15 @@ pub(super) fn float_to_int(
     let result = from.with_dtype(to);
     let name = format!("cast_{}_{}", suffix(from), suffix(result));
     preamble.helper(name, true, |preamble, name| {
-        if from.dtype == DType::F32 && to.bits() <= 32 && to != DType::U32 {
+        if from.dtype == DType::F32 && !matches!(to, DType::U32 | DType::U64) {
             return vector_float_to_int(preamble, name, from, to, target);
         }
         lanewise(preamble, name, result, &[from], &scalar)
     })
 }
 
-/// The conversion of all lanes at once, through `int`. Out of its range the conversion of vectors
-/// is not defined, so what is beyond is taken out before.
+/// The conversion of all lanes at once, to narrow integers through `int`. Out of its range the
+/// conversion of vectors is not defined, so what is beyond is taken out before.
 fn vector_float_to_int(
     preamble: &mut Preamble,
     name: &str,
@@ -324,7 +324,9 @@ fn vector_float_to_int(
     let wide = from.with_dtype(DType::I32);
     let [source, int, result] = [from, wide, from.with_dtype(to)].map(|ty| preamble.type_name(ty));
     let (low, high) = to.int_range().unwrap_or((0, 1));
-    if let Some(all) = aarch64_arrangement(from, target) {
+    if to.bits() <= 32
+        && let Some(all) = aarch64_arrangement(from, target)
+    {
         // The instruction saturates, and makes 0 of NaN.
         let mut body = format!(
             "    {int} n;\n    __asm__(\"fcvtzs %0.{all}, %1.{all}\" : \"=w\"(n) : \"w\"(x));\n"
@@ -356,13 +358,15 @@ fn vector_float_to_int(
     // NaN is not equal to itself, and becomes 0.
     let mut body = format!("    {int} m = ({int})(x == x);\n    x = ({source})(m & ({int})x);\n");
     body += &bound("<", &constant(low as f64));
-    if to == DType::I32 {
+    if to.bits() >= 32 {
         // The greatest integer is no float: it takes the place of what is converted from 0.
+        let mask =
+            if to == DType::I32 { "m" } else { &format!("__builtin_convertvector(m, {result})") };
         body += &format!(
             "    m = ({int})(x >= {});\n    x = ({source})(~m & ({int})x);\n    \
-             return __builtin_convertvector(x, {int}) | (m & {});\n",
+             return __builtin_convertvector(x, {result}) | ({mask} & {});\n",
             constant(high as f64 + 1.0),
-            i32::MAX
+            int_constant(high as i64, to).text
         );
     } else {
         body += &bound(">", &constant(high as f64));
@@ -419,7 +423,7 @@ pub(super) fn shift(preamble: &mut Preamble, op: BinaryOp, ty: PrimType) -> Stri
     let dtype = ty.dtype;
     let word = if op == BinaryOp::Shl { "shl" } else { "shr" };
     let scalar_name = format!("{word}_{}", dtype.short_name());
-    let scalar = preamble.helper(scalar_name, false, |preamble, name| {
+    let scalar = |preamble: &mut Preamble, name: &str| {
         let c = preamble.type_name(dtype.into());
         let bits = dtype.bits();
         let head =
@@ -430,12 +434,27 @@ pub(super) fn shift(preamble: &mut Preamble, op: BinaryOp, ty: PrimType) -> Stri
             _ => ("a >> n", "0"),
         };
         format!("{head}    return n < {bits} ? ({c})({result}) : {beyond};\n}}\n")
-    });
+    };
     if ty.is_scalar() {
-        return scalar;
+        return preamble.helper(scalar_name, false, scalar);
     }
     preamble.helper(format!("{word}_{}", suffix(ty)), true, |preamble, name| {
-        lanewise(preamble, name, ty, &[ty, ty], &scalar)
+        let bits = dtype.bits();
+        let c = preamble.type_name(ty);
+        let unsigned = preamble.type_name(ty.with_dtype(unsigned_dtype(bits)));
+        let most = bits - 1;
+        // Where the amount is one, all bits of `m` are set.
+        let body = match op {
+            BinaryOp::Shr if dtype.is_signed_int() => {
+                format!("    return a >> (({c})(n & m) | ({c})(~m & {most}));\n")
+            }
+            BinaryOp::Shl => format!("    return ({c})(({unsigned})a << (n & m) & m);\n"),
+            _ => format!("    return ({c})(({unsigned})a >> (n & m) & m);\n"),
+        };
+        format!(
+            "NIELLO_INLINE {c} {name}({c} a, {c} b) {{\n    const {unsigned} n = ({unsigned})b;\n    \
+             const {unsigned} m = ({unsigned})(n < {bits});\n{body}}}\n"
+        )
     })
 }
 

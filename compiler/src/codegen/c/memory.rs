@@ -111,7 +111,7 @@ impl Emitter<'_> {
             return Ok(());
         }
         let value = self.expr(value)?;
-        let value = if dtype == DType::Bool { self.mask_to_bytes(&value)? } else { value.piece };
+        let value = if dtype == DType::Bool { self.mask_to_bytes(value)? } else { value.piece };
         if let PrimExpr::Ramp { base, stride, .. } = index
             && stride.is_const(1)
         {

@@ -109,6 +109,16 @@ pub(super) fn mask_dtype(bits: u32) -> DType {
     }
 }
 
+/// The unsigned integers of so many bits.
+pub(super) fn unsigned_dtype(bits: u32) -> DType {
+    match bits {
+        8 => DType::U8,
+        16 => DType::U16,
+        32 => DType::U32,
+        _ => DType::U64,
+    }
+}
+
 /// A constant of an integer type or `Bool`.
 pub(super) fn int_constant(value: i64, dtype: DType) -> Piece {
     let signed =

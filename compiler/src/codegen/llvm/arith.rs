@@ -37,7 +37,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let opcode = match (from.is_float(), to.is_float()) {
             (true, true) if to.bits() > from.bits() => Op::FPExt,
             (true, true) => Op::FPTrunc,
-            (true, false) if from == DType::F32 && to.bits() <= 32 && to != DType::U32 => {
+            (true, false) if from == DType::F32 && !matches!(to, DType::U32 | DType::U64) => {
                 return match value {
                     BasicValueEnum::VectorValue(_) => self.saturate_lanes(value, result, to),
                     _ => self.saturate(value, result, to.is_signed_int()),
@@ -68,9 +68,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
         call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
     }
 
-    /// The same of all lanes of a vector of `float32` at once, by way of `int32`: for other integers
-    /// LLVM 19 converts lane by lane. Out of range, the conversion is poison, so what is beyond is
-    /// taken out before.
+    /// The same of all lanes of a vector of `float32` at once, of narrow integers by way of `int32`: for
+    /// those LLVM 19 converts lane by lane. Out of range, the conversion is poison, so what is beyond
+    /// is taken out before.
     fn saturate_lanes(
         &mut self,
         value: Value<'ctx>,
@@ -87,17 +87,18 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let low = constant(self, low as f64)?;
         let below = self.compare_of(CompareOp::Lt, from, value, low)?;
         let mut x = self.choose(below, low, value)?;
-        let wide = self.unit.value_type(PrimType::vector(DType::I32, lanes))?;
+        let wide = if to.bits() < 32 { DType::I32 } else { to };
+        let wide = self.unit.value_type(PrimType::vector(wide, lanes))?;
         // NaN is not equal to itself, and becomes 0.
         let is_nan = self.compare_of(CompareOp::Ne, from, x, x)?;
         x = self.choose(is_nan, zero(x), x)?;
-        if to == DType::I32 {
+        if to.bits() >= 32 {
             // The greatest integer is no float: it takes the place of what is converted from 0.
             let above = constant(self, high as f64 + 1.0)?;
             let is_above = self.compare_of(CompareOp::Ge, from, x, above)?;
             x = self.choose(is_above, zero(x), x)?;
             let inside = self.cast(InstructionOpcode::FPToSI, x, wide)?;
-            let greatest = self.constant(i64::from(i32::MAX), inside)?;
+            let greatest = self.constant(high as i64, inside)?;
             return self.choose(is_above, greatest, inside);
         }
         let high = constant(self, high as f64)?;

@@ -32,7 +32,7 @@ use crate::target::Target;
 ///
 /// Whatever is done here, instruction selection and register allocation take most of the time, and
 /// the inner loops come out the same; so there is nothing in the list that does not pay.
-const PASSES: &str = "function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,\
+const PASSES: &str = "function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,\
                       loop-mssa(licm),early-cse<memssa>,simplifycfg)";
 
 /// The CPU whose instructions code may use; features are given one by one.

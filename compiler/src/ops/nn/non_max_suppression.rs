@@ -8,7 +8,7 @@ use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, BufferSpec, DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
-use crate::ops::heap::{Heap, complement, named, ordered};
+use crate::ops::heap::{Heap, complement, each, named, ordered};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef};
 use crate::te::{ComputeDag, StageId};
@@ -124,19 +124,31 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
 /// The boxes that are left of an image and a class, and the rows that are found of all.
 ///
 /// What is left is a heap with the best first: as many are taken from it as it needs until
-/// enough are found, and each is compared with those that are found.
+/// enough are found, and each is compared with those that are found, [`LANES`] of them at a time.
 struct Search {
     boxes: StageId,
     scores: StageId,
     result: BufferId,
     /// The complements of scores, with their boxes.
     heap: Heap,
+    /// The ends along both axes and the areas of the boxes that are found of this image and class, in
+    /// [`PARTS`] rows.
+    kept: BufferId,
+    /// In each lane 1 if a box overlaps one of those that are found, else 0.
+    hits: BufferId,
     /// Numbers: see the constants.
     numbers: BufferId,
     /// Boxes of an image.
     count: i64,
     attrs: NonMaxSuppressionAttrs,
 }
+
+/// Numbers of a box that is found: its ends along one axis, along the other one, and its area.
+const PARTS: i64 = 5;
+const AREA: i64 = 4;
+
+/// How many of the boxes that are found one is compared with at a time.
+const LANES: i64 = 16;
 
 /// How many rows are found.
 const FOUND: i64 = 0;
@@ -167,13 +179,22 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let heap = Heap::new(dag, count, DType::I32, count);
         let spec = BufferSpec::dense(&[LEVELS + 1]);
         let numbers = dag.func.buffer("numbers", DType::I64, spec, BufferScope::Local);
-        let search = Search { boxes, scores, result, heap, numbers, count, attrs };
+        let most = count.min(attrs.max_output_boxes).max(1).unsigned_abs();
+        let most = most.next_multiple_of(LANES.unsigned_abs()) as i64;
+        let mut floats = |name: &str, shape: &[i64]| {
+            dag.func.buffer(name, DType::F32, BufferSpec::dense(shape), BufferScope::Local)
+        };
+        let (kept, hits) = (floats("kept", &[PARTS, most]), floats("hits", &[LANES]));
+        let search = Search { boxes, scores, result, heap, kept, hits, numbers, count, attrs };
         let [image, class] = ["image", "class"].map(|name| dag.func.index_var(name));
         let of = [image, class].map(|var| dag.func.var_expr(var));
         let steps = [search.candidates(dag, &of), search.heapify(dag), search.take(dag, &of)];
         let all = serial(image, images, serial(class, classes, Stmt::seq(steps)));
         let body = Stmt::seq([search.clear(dag, shape[0]), search.set(dag, FOUND, 0), all]);
-        Stmt::allocate(search.numbers, search.heap.allocate(body))
+        let buffers = [search.numbers, search.kept, search.hits];
+        buffers
+            .into_iter()
+            .fold(search.heap.allocate(body), |body, buffer| Stmt::allocate(buffer, body))
     });
     Ok(vec![result])
 }
@@ -279,28 +300,62 @@ impl Search {
                 let shorter = self.set(dag, LEFT, last);
                 Stmt::seq([shorter, self.heap.sift(dag, pair, top.clone(), &left, levels)])
             });
-            let (found, taken) = (self.number(dag, FOUND), self.number(dag, TAKEN));
-            let var = dag.func.index_var("other");
-            let row = found.clone() - taken.clone() + dag.func.var_expr(var);
-            let other = dag.func.load(self.result, [row, PrimExpr::index(2)]);
-            let boxes = [&best, &other].map(|at| self.ends(dag, image, &self.inside(at.clone())));
-            let overlaps = self.overlap(&boxes[0], &boxes[1]);
-            let drop = Stmt::if_then(overlaps, self.set(dag, KEEPS, 0));
-            let keeps = self.number(dag, KEEPS).greater(0);
-            let compare = serial(var, taken.clone(), Stmt::if_then(keeps.clone(), drop));
-            let mut keep: Vec<Stmt> = [image, class, &best]
-                .into_iter()
-                .enumerate()
-                .map(|(column, value)| {
-                    let at = [found.clone(), PrimExpr::index(column as i64)];
-                    dag.func.store(self.result, at, value.clone())
+            let [x, y] = self.ends(dag, image, &self.inside(best.clone()));
+            let keep = named(dag, [x, y].concat(), |dag, ends| {
+                let area =
+                    (ends[1].clone() - ends[0].clone()) * (ends[3].clone() - ends[2].clone());
+                named(dag, vec![area], |dag, area| {
+                    let parts = [ends, area].concat();
+                    let keep = self.keep(dag, [image, class, &best], &parts);
+                    let keeps = self.number(dag, KEEPS).greater(0);
+                    Stmt::seq([self.compare(dag, &parts), Stmt::if_then(keeps, keep)])
                 })
-                .collect();
-            keep.push(self.set(dag, FOUND, found + 1));
-            keep.push(self.set(dag, TAKEN, taken + 1));
-            let keep = Stmt::if_then(keeps, Stmt::seq(keep));
-            Stmt::seq([pop, self.set(dag, KEEPS, 1), compare, keep])
+            });
+            Stmt::seq([pop, keep])
         })
+    }
+
+    /// Sets [`KEEPS`] to whether a box overlaps none of those that are found.
+    fn compare(&self, dag: &mut ComputeDag, parts: &[PrimExpr]) -> Stmt {
+        let blocks = (self.number(dag, TAKEN) + (LANES - 1)).floordiv(LANES);
+        let start = lanes(dag, |dag, lane| dag.func.store(self.hits, [lane], float(0.0)));
+        let blocks = each(dag, "block", blocks, |dag, block| {
+            lanes(dag, |dag, lane| {
+                let place = block * LANES + lane.clone();
+                let other: Vec<PrimExpr> = (0..PARTS)
+                    .map(|part| dag.func.load(self.kept, [PrimExpr::index(part), place.clone()]))
+                    .collect();
+                let hit = dag.func.load(self.hits, [lane.clone()]);
+                let hit = PrimExpr::select(self.overlap(parts, &other), float(1.0), hit);
+                dag.func.store(self.hits, [lane], hit)
+            })
+        });
+        let end = each(dag, "lane", LANES, |dag, lane| {
+            let is_hit = dag.func.load(self.hits, [lane]).greater(float(0.0));
+            Stmt::if_then(is_hit, self.set(dag, KEEPS, 0))
+        });
+        Stmt::seq([start, blocks, self.set(dag, KEEPS, 1), end])
+    }
+
+    /// Adds a box to those that are found, and a row to the result.
+    fn keep(&self, dag: &mut ComputeDag, row: [&PrimExpr; 3], parts: &[PrimExpr]) -> Stmt {
+        let (found, taken) = (self.number(dag, FOUND), self.number(dag, TAKEN));
+        // Boxes without an area overlap none: so nothing does in lanes that have no box yet.
+        let clear = lanes(dag, |dag, lane| {
+            dag.func.store(self.kept, [PrimExpr::index(AREA), taken.clone() + lane], float(0.0))
+        });
+        let is_first = taken.clone().floormod(LANES).equal(0);
+        let mut keep = vec![Stmt::if_then(is_first, clear)];
+        keep.extend(parts.iter().zip(0..).map(|(part, at)| {
+            dag.func.store(self.kept, [PrimExpr::index(at), taken.clone()], part.clone())
+        }));
+        keep.extend(row.into_iter().zip(0..).map(|(value, column)| {
+            let at = [found.clone(), PrimExpr::index(column)];
+            dag.func.store(self.result, at, value.clone())
+        }));
+        keep.push(self.set(dag, FOUND, found + 1));
+        keep.push(self.set(dag, TAKEN, taken + 1));
+        Stmt::seq(keep)
     }
 
     /// The ends of a box along both axes.
@@ -320,20 +375,27 @@ impl Search {
     }
 
     /// Whether two boxes overlap by more than the threshold.
-    fn overlap(&self, a: &[[PrimExpr; 2]; 2], b: &[[PrimExpr; 2]; 2]) -> PrimExpr {
-        let float = |value: f64| PrimExpr::float(value, DType::F32);
-        let [x, y] = [0, 1].map(|axis: usize| {
-            let ([a_from, a_to], [b_from, b_to]) = (a[axis].clone(), b[axis].clone());
-            (a_to.min(b_to) - a_from.max(b_from)).max(float(0.0))
+    fn overlap(&self, a: &[PrimExpr], b: &[PrimExpr]) -> PrimExpr {
+        let [x, y] = [0, 2].map(|axis: usize| {
+            let (to, from) = (a[axis + 1].clone().min(b[axis + 1].clone()), &a[axis]);
+            (to - from.clone().max(b[axis].clone())).max(float(0.0))
         });
-        let area = |of: &[[PrimExpr; 2]; 2]| {
-            let [x, y] = of.clone().map(|[from, to]| to - from);
-            x * y
-        };
-        let (common, a, b) = (x * y, area(a), area(b));
+        let (common, a, b) = (x * y, &a[AREA as usize], &b[AREA as usize]);
         let is_there = |area: &PrimExpr| area.clone().greater(float(0.0));
-        let overlaps = is_there(&common).and(is_there(&a)).and(is_there(&b));
-        let share = common.clone() / (a + b - common);
+        let overlaps = is_there(&common).and(is_there(a)).and(is_there(b));
+        let share = common.clone() / (a.clone() + b.clone() - common);
         PrimExpr::select(overlaps, share, float(0.0)).greater(float(self.attrs.iou_threshold))
     }
+}
+
+fn float(value: f64) -> PrimExpr {
+    PrimExpr::float(value, DType::F32)
+}
+
+/// A statement for each of [`LANES`] lanes, in vectors.
+fn lanes(dag: &mut ComputeDag, body: impl FnOnce(&mut ComputeDag, PrimExpr) -> Stmt) -> Stmt {
+    let var = dag.func.index_var("lane");
+    let lane = dag.func.var_expr(var);
+    let body = body(dag, lane);
+    Stmt::for_loop(var, PrimExpr::index(0), LANES.into(), ForKind::Vectorized, body)
 }

@@ -60,7 +60,7 @@ impl Analyzer {
 
     /// A vector of indices as a ramp, if its lanes are equidistant although the digits that it is
     /// the sum of are no ramps.
-    pub(super) fn lanes_as_ramp(&mut self, index: PrimExpr) -> PrimExpr {
+    pub(in crate::tir) fn lanes_as_ramp(&mut self, index: PrimExpr) -> PrimExpr {
         let is_digit = |expr: &PrimExpr| match expr {
             PrimExpr::Binary { op: BinaryOp::FloorDiv | BinaryOp::FloorMod, lhs, .. } => {
                 !lhs.ty().is_scalar()

@@ -1,4 +1,4 @@
-//! Mathematical functions and reductions of lanes in terms of plain operations.
+//! Mathematical functions, reductions of lanes and divisions of integers in terms of plain operations.
 //!
 //! Greatest error of the `float32` functions on finite arguments, in units in the last place of the
 //! correctly rounded result, as the tests measure it with and without fused multiply-add:
@@ -30,6 +30,7 @@
 //! operations on bits where the target has no instruction for them.
 
 mod angles;
+mod division;
 mod hyperbolic;
 mod math;
 mod nearest;
@@ -60,7 +61,7 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
         any |= matches!(
             expr,
             PrimExpr::Call { .. } | PrimExpr::VectorReduce { .. } | PrimExpr::DotAdd { .. }
-        );
+        ) || matches!(expr, PrimExpr::Binary { op, lhs, rhs } if division::is_of_floats(*op, lhs, rhs));
     });
     if !any {
         return func;
@@ -83,6 +84,16 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
             }
             PrimExpr::Call { intrinsic, args } => call(data, cx.target(), flush, intrinsic, args),
             PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
+            PrimExpr::Binary { op, lhs, rhs }
+                if f64_lanes(cx.target()) > 0 && division::is_of_floats(op, &lhs, &rhs) =>
+            {
+                let part = f64_lanes(cx.target());
+                Math::new(data, false, false).finish(|math| {
+                    let trunc =
+                        |math: &mut Math<'_>, x| round(math, cx.target(), Intrinsic::Trunc, x);
+                    math.divide(op, *lhs, *rhs, part, &trunc)
+                })
+            }
             PrimExpr::DotAdd { a, b, c } if !has_dot_add(cx.target(), a.dtype(), c.ty().lanes) => {
                 dot_add(data, *a, *b, *c)
             }

@@ -101,6 +101,9 @@ pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
         Stmt::Store { .. } | Stmt::Prefetch { .. } => {
             let mut stmt = stmt;
             stmt.for_each_expr_mut(&mut |expr| *expr = analyzer.expr(take(expr)));
+            if let Stmt::Store { indices, .. } | Stmt::Prefetch { indices, .. } = &mut stmt {
+                indices.iter_mut().for_each(|index| *index = analyzer.lanes_as_ramp(take(index)));
+            }
             stmt
         }
     }

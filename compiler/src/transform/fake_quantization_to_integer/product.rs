@@ -116,13 +116,19 @@ impl Lowering<'_> {
         };
         let matrix = call.args[1].is_some_and(|b| self.rank(self.rewriter.mapped(b)) == 2);
         let axis = if attrs.transpose_b { 0 } else { 1 };
+        if let Some(sums) = self.widened_pair(call, &attrs)? {
+            return Ok(Some(sums));
+        }
         let Some(x) = self.activations(call).filter(|x| self.rank(x.q) >= 2) else {
             return if matrix { self.widened_product(call, &attrs, axis) } else { Ok(None) };
         };
         let weights = if matrix && !attrs.transpose_a { self.weights(call, axis) } else { None };
         let Some(weights) = weights else {
-            let what =
-                "the right operand is no constant matrix that can be int8 without a zero point";
+            let is_known = self.affine_arg(call, 1).is_some_and(|b| self.constant(b.q).is_some());
+            if is_known && let Some(sums) = self.pair(call, &attrs)? {
+                return self.dequantize(&sums).map(Some);
+            }
+            let what = "the right operand is no constant matrix of one zero point";
             self.cx.missed(id, what);
             return Ok(None);
         };
