@@ -3,6 +3,7 @@
 mod assertions;
 #[cfg(target_arch = "x86_64")]
 mod c_text;
+mod integers;
 mod intrinsics;
 mod kernels;
 mod random;

@@ -239,3 +239,35 @@ fn matrix_products_of_bytes() {
     check_all(&cases, &runnable_levels());
     check_all(&cases, &[without_vectors()]);
 }
+
+#[test]
+fn computed_matrices_of_bytes_are_copied_four_terms_at_a_time() {
+    let mut cases = Vec::new();
+    for (m, k, n) in [(7, 33, 16), (50, 128, 100), (4, 3, 9), (20, 4, 53), (9, 22, 2), (5, 18, 130)]
+    {
+        for (batch, transpose_b) in [(1, false), (2, false), (1, true), (2, true)] {
+            let matrix = if transpose_b { [n, k] } else { [k, n] };
+            let shapes = [vec![2, m, k], [vec![batch], matrix.to_vec()].concat()];
+            let [x, y] = shapes.clone();
+            let tensors = vec![bytes(DType::U8, &x, 3), bytes(DType::I8, &y, 4)];
+            let mut net = Net::new();
+            let params: Vec<_> = tensors.iter().map(|t| net.b.param("x", t.ty())).collect();
+            let out_dtype = Some(DType::I32);
+            let attrs = MatmulAttrs { transpose_b, out_dtype, ..MatmulAttrs::default() };
+            let result = net.call("nn.matmul", &params, Attrs::from_struct(&attrs).unwrap());
+            cases.push(Case {
+                name: format!("{m} x {k} x {n}, {batch} matrices, transposed {transpose_b}"),
+                function: net.finish(result),
+                tensors,
+                args: shapes.iter().map(|shape| Arg::Input(dense(shape))).collect(),
+                results: vec![dense(&[2, m, n])],
+            });
+        }
+    }
+    for case in &cases {
+        let func = for_avx2(case);
+        assert!(func.buffers.values().any(|buffer| buffer.name == "panels"), "{}", case.name);
+    }
+    check_all(&cases, &runnable_levels());
+    check_all(&cases, &[without_vectors()]);
+}

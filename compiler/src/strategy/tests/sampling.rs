@@ -6,7 +6,7 @@ use crate::codegen::testing::runnable_levels;
 use crate::graph::interp::Tensor;
 use crate::ir::DType;
 use crate::ops::elementwise::ReinterpretAttrs;
-use crate::ops::nn::{MaxPoolIndicesAttrs, RoiAlignAttrs, RoiAlignMode};
+use crate::ops::nn::{MaxPoolIndicesAttrs, NonMaxSuppressionAttrs, RoiAlignAttrs, RoiAlignMode};
 use crate::ops::tensor::{
     CoordinateTransformation, GridCoordinates, GridPadding, GridSampleAttrs, Resize2dAttrs,
     ResizeMethod,
@@ -188,4 +188,47 @@ fn bits_as_other_types() {
         cast(ints(DType::U8, &[3], &[0, 1, 2]), DType::Bool),
     ];
     check_all(&cases, &[runnable_levels().pop().unwrap()]);
+}
+
+#[test]
+fn boxes_are_compared_with_as_many_as_are_found() {
+    let count = 90;
+    let number = |seed: usize| ((seed * 2_654_435_761) >> 7) % 1000;
+    let boxes = |images: usize| {
+        let corners = (0..images * count).flat_map(|index| {
+            let [x, y] = [0, 1].map(|axis| number(index * 2 + axis) as f64 / 10.0);
+            let [width, height] = [2, 3].map(|axis| 4.0 + number(index * 4 + axis) as f64 / 60.0);
+            // Either corner may come first.
+            if index % 3 == 0 {
+                [x + width, y + height, x, y]
+            } else {
+                [x, y, x + width, y + height]
+            }
+        });
+        floats(DType::F32, &[images, count, 4], &corners.collect::<Vec<_>>())
+    };
+    let scores = |images: usize, classes: usize| {
+        let scores = (0..images * classes * count).map(|index| number(index + 7) as f64 / 1000.0);
+        floats(DType::F32, &[images, classes, count], &scores.collect::<Vec<_>>())
+    };
+    let mut cases = Vec::new();
+    for (most, iou_threshold, score_threshold) in [
+        (90, 0.9, None),
+        (200, 0.3, Some(0.2)),
+        (17, 0.5, None),
+        (16, 0.0, Some(0.5)),
+        (0, 0.5, None),
+    ] {
+        for center_point_box in [false, true] {
+            let attrs = NonMaxSuppressionAttrs {
+                max_output_boxes: most,
+                iou_threshold,
+                score_threshold,
+                center_point_box,
+            };
+            let args = [Some(boxes(2)), Some(scores(2, 3))];
+            cases.push(call("vision.non_max_suppression", attrs, &args));
+        }
+    }
+    check_all(&cases, &runnable_levels());
 }

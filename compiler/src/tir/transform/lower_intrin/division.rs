@@ -41,15 +41,14 @@ impl Math<'_> {
             let rounder = PrimExpr::float(rounder, float).broadcast_to(quotient.ty().lanes);
             (quotient + rounder).reinterpret(int).cast(dtype)
         };
-        let operands = [a.clone(), b.clone()];
-        let quotient = if dtype.bits() < MOST_BITS {
-            quotient(self, operands, DType::F32, DType::I32, ROUNDER.into())
-        } else {
-            let [quotient] = self.in_parts(part, operands, |math, operands| {
-                [quotient(math, operands, DType::F64, DType::I64, WIDE_ROUNDER)]
-            });
-            quotient
-        };
+        let is_narrow = dtype.bits() < MOST_BITS;
+        let part = if is_narrow { 2 * part } else { part };
+        let [quotient] = self.in_parts(part, [a.clone(), b.clone()], |math, operands| {
+            [match is_narrow {
+                true => quotient(math, operands, DType::F32, DType::I32, ROUNDER.into()),
+                false => quotient(math, operands, DType::F64, DType::I64, WIDE_ROUNDER),
+            }]
+        });
         let quotient = self.bind("quotient", quotient);
         let rest = |math: &mut Self| {
             let rest = math.bind("rest", a.clone() - quotient.clone() * b.clone());
