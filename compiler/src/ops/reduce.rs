@@ -412,16 +412,22 @@ fn compute_arg(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let dtype = cx.dag.dtype(x);
     let extreme = axes.reduce(cx, x, combiner, dtype);
     let choice = if attrs.select_last_index { BinaryOp::Max } else { BinaryOp::Min };
-    let none = identity(choice, index_dtype);
+    // Twice as many places are in a vector if they have 32 bits.
+    let is_short = axes.over.iter().all(|&extent| extent <= i64::from(i32::MAX));
+    let place_dtype = if is_short { DType::I32 } else { index_dtype };
+    let none = identity(choice, place_dtype);
     let (op, over) = (cx.op.name, &axes.over);
-    let found = cx.dag.reduce(op, &shape, index_dtype, choice, over, |dag, index, by| {
+    let found = cx.dag.reduce(op, &shape, place_dtype, choice, over, |dag, index, by| {
         let (value, extreme) = (dag.at(x, &axes.place(index, by)), dag.at(extreme, index));
         let mut found = value.clone().equal(extreme);
         if dtype.is_float() {
             // The extreme of a line with a NaN is a NaN, which equals nothing.
             found = found.or(value.clone().not_equal(value));
         }
-        PrimExpr::select(found, by[0].clone().cast(index_dtype), none)
+        PrimExpr::select(found, by[0].clone().cast(place_dtype), none)
     });
-    Ok(vec![found])
+    if place_dtype == index_dtype {
+        return Ok(vec![found]);
+    }
+    cx.element(|dag, index| dag.at(found, index).cast(index_dtype))
 }

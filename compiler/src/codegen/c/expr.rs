@@ -190,6 +190,13 @@ impl Emitter<'_> {
         let ty = base.ty().with_lanes(lanes);
         let ctype = self.value_type(ty, 0)?;
         let mut elements = Vec::new();
+        if base.as_int().is_none() && stride.as_int().is_some() {
+            // The lanes of a constant behind the first one.
+            let lanes = self.ramp(&PrimExpr::zero(ty.dtype), stride, lanes)?;
+            let (helper, base) = (self.splat(ty)?, self.expr(base)?);
+            let text = format!("{helper}({}) + {}", base.piece.text, lanes.piece.text);
+            return Ok(Value::new(Piece::new(text, Prec::Sum), ty));
+        }
         for lane in 0..lanes {
             let factor = PrimExpr::int(i64::from(lane), ty.dtype);
             let lane = base.clone() + stride.clone() * factor;

@@ -1,7 +1,7 @@
 //! Reductions along the innermost reduced axis: the lanes are its elements.
 
 use super::super::emit::Emitter;
-use super::super::nest::{Nest, in_run};
+use super::super::nest::{Nest, coefficient, in_run};
 use super::{GROUPS, GROUPS_OF_CALLS, LANES_IN_A_VECTOR, Reduction, Step, last_nan};
 use crate::ir::DType;
 use crate::te::{ReduceAxis, StageId};
@@ -325,6 +325,12 @@ fn widest_value(stmt: &Stmt, lane: VarId) -> u32 {
                 if *var == lane || ty.dtype != DType::I64 {
                     *bits = (*bits).max(ty.dtype.bits());
                 }
+            }
+            // A cast of places that are equally far apart is one of the first.
+            PrimExpr::Cast { value, dtype }
+                if coefficient(value, lane).is_some_and(|by| by != 0) =>
+            {
+                *bits = (*bits).max(dtype.bits());
             }
             other => {
                 if matches!(other, PrimExpr::Cast { .. } | PrimExpr::Reinterpret { .. }) {

@@ -8,8 +8,8 @@ use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::print::expr_text;
 use crate::tir::{
-    Annotations, Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData,
-    PrimType, Stmt, VarDecl, VarId,
+    Annotations, BinaryOp, Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc,
+    PrimFuncData, PrimType, Stmt, VarDecl, VarId,
 };
 
 crate::register_pass_config_option! {
@@ -224,6 +224,21 @@ fn every_second(buffer: BufferId, dtype: DType, indices: &[PrimExpr]) -> Option<
     Some(PrimExpr::Shuffle { vectors, lanes: picks.collect() })
 }
 
+/// Whether an expression of the loop variable becomes a ramp.
+fn is_ramp(expr: &PrimExpr, var: VarId, varying: &BTreeSet<VarId>) -> bool {
+    match expr {
+        PrimExpr::Var { var: used, .. } => *used == var,
+        PrimExpr::Binary { op: BinaryOp::Add, lhs, rhs } => {
+            let pair = |ramp, other| is_ramp(ramp, var, varying) && !uses_any(other, varying);
+            pair(lhs, rhs) || pair(rhs, lhs)
+        }
+        PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs } => {
+            rhs.as_int().is_some() && is_ramp(lhs, var, varying)
+        }
+        _ => false,
+    }
+}
+
 /// Widest data type in an expression, indices of loads aside.
 fn widest_value(expr: &PrimExpr, var: VarId, varying: &BTreeSet<VarId>, bits: &mut u32) {
     match expr {
@@ -244,10 +259,7 @@ fn widest_value(expr: &PrimExpr, var: VarId, varying: &BTreeSet<VarId>, bits: &m
             }
         }
         // A lane as a narrow number.
-        PrimExpr::Cast { value, dtype }
-            if dtype.is_int()
-                && matches!(**value, PrimExpr::Var { var: used, .. } if used == var) =>
-        {
+        PrimExpr::Cast { value, dtype } if dtype.is_int() && is_ramp(value, var, varying) => {
             *bits = (*bits).max(dtype.bits());
         }
         other => {
