@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
+use super::join::join_axes;
 use super::machine::Machine;
 use super::nest::{Padding, innermost};
 use super::tiling::{Tiling, Work};
@@ -73,15 +74,20 @@ impl Emitter {
             };
             stages.push(stage);
         }
-        let mut func = dag.func.clone();
-        let mut materialised = BTreeMap::new();
         let inputs = params.iter().map(|(stage, kind, spec)| (*stage, *kind, spec));
         let results =
             stages.iter().zip(outputs).map(|(&stage, (_, spec))| (stage, ParamKind::Output, spec));
-        for (stage, kind, spec) in inputs.chain(results) {
+        let tensors: Vec<_> = inputs.chain(results).collect();
+        let fixed = tensors.iter().filter(|(.., spec)| !spec.is_dense());
+        join_axes(&mut dag, &fixed.map(|(stage, ..)| *stage).collect());
+        let mut func = dag.func.clone();
+        let mut materialised = BTreeMap::new();
+        for (stage, kind, spec) in tensors {
             let buffer = dag.stages[stage].buffer;
             func.buffers[buffer].scope = BufferScope::Param;
-            func.buffers[buffer].spec = spec.clone();
+            if !spec.is_dense() {
+                func.buffers[buffer].spec = spec.clone();
+            }
             func.params.push(Param { buffer, kind });
             materialised.insert(stage, buffer);
         }

@@ -14,6 +14,7 @@ mod fetch;
 mod flat;
 mod gather;
 mod inline;
+mod join;
 mod machine;
 mod masked;
 mod matmul;
