@@ -409,6 +409,9 @@ fn compute_arg(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let mut reduced = vec![false; input.len()];
     reduced[cx.axis(attrs.axis, input.len())?] = true;
     let axes = Axes::new(&input, reduced, attrs.keepdims);
+    if axes.over == [1] {
+        return cx.element(|_, _| PrimExpr::zero(index_dtype));
+    }
     let dtype = cx.dag.dtype(x);
     let extreme = axes.reduce(cx, x, combiner, dtype);
     let choice = if attrs.select_last_index { BinaryOp::Max } else { BinaryOp::Min };

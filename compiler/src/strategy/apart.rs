@@ -92,7 +92,9 @@ impl Emitter {
         if !value.uses(lanes.var) {
             return Some(value);
         }
-        if is_function(&value) {
+        // There is no memory for conditions: what they compare is put there.
+        let is_condition = value.dtype() == DType::Bool && !matches!(value, PrimExpr::Load { .. });
+        if is_condition || is_function(&value) {
             // What a condition on indices guards must not be read ahead.
             if let PrimExpr::Select { cond, then, otherwise } = &value
                 && guards_loads(cond, then, otherwise)

@@ -491,15 +491,22 @@ impl LaneCheck<'_> {
     }
 }
 
-/// Whether a choice may keep loads within their buffers: its condition is one on indices. One on data
-/// does not.
+/// Whether a choice may keep loads within their buffers: its condition is one on indices. One on data,
+/// wherever they are read, does not.
 pub(super) fn guards_loads(cond: &PrimExpr, then: &PrimExpr, otherwise: &PrimExpr) -> bool {
+    fn on_indices(cond: &PrimExpr) -> bool {
+        match cond {
+            PrimExpr::Load { .. } => false,
+            PrimExpr::Compare { lhs, .. } if lhs.dtype() == DType::I64 => true,
+            other => {
+                let mut found = false;
+                other.for_each_child(&mut |child| found |= on_indices(child));
+                found
+            }
+        }
+    }
     let has_load = |expr: &PrimExpr| expr.any(&mut |e| matches!(e, PrimExpr::Load { .. }));
-    let on_indices = cond.any(&mut |e| match e {
-        PrimExpr::Compare { lhs, .. } => lhs.dtype() == DType::I64,
-        _ => false,
-    });
-    on_indices && (has_load(then) || has_load(otherwise))
+    on_indices(cond) && (has_load(then) || has_load(otherwise))
 }
 
 /// Elements of the innermost block of an axis, if the axis is blocked.

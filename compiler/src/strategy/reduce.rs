@@ -10,7 +10,6 @@
 //! `Emitter::rows_beside`, of hundreds of thousands of registers, which takes LLVM ten minutes.
 
 mod along;
-mod joined;
 mod neighbours;
 
 use std::collections::BTreeMap;
@@ -281,8 +280,6 @@ impl Emitter {
     }
 
     pub(super) fn emit_reduction(&mut self, root: StageId, reduction: &Reduction) -> Stmt {
-        let joined = self.join_reduced(reduction);
-        let reduction = joined.as_ref().unwrap_or(reduction);
         if let Some(stmt) = self.reduce_neighbours(root, reduction) {
             return stmt;
         }

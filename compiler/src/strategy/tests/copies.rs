@@ -625,24 +625,25 @@ fn functions_of_elements_that_lie_apart_are_computed_in_vectors() {
         let kept = (count + stride.abs() - 1) / stride.abs();
         check_vectors(&net.finish(y), &[dense(&[count])], &[dense(&[kept])]);
     }
-    // Rows that data say, and factors that are in vectors.
+    // Rows that data say, functions with conditions or not, and factors that are in vectors.
     let shape = [3, 7, 41];
-    let mut net = Net::new();
-    let (x, by) = (net.param(&shape), net.param(&[41]));
-    let at = net
-        .b
-        .param("at", TensorType::new([3, 2, 41].map(Dim::from).into_iter().collect(), DType::I64));
-    let y = net.plain("cos", &[x]);
-    let y = net.call("gather", &[y, at], Attrs::new().with("axis", 1));
-    let y = net.plain("multiply", &[y, by]);
-    let function = net.finish(y);
-    let args = [dense(&shape), dense(&[41]), dense(&[3, 2, 41])];
-    assert_eq!(missed(&function, &args, &[dense(&[3, 2, 41])]), [""; 0]);
-    let places: Vec<i128> = (0..3 * 2 * 41).map(|at| at * 5 % 7).collect();
-    let places = ints(DType::I64, &[3, 2, 41], &places);
-    let tensors = vec![sample(&[3, 7, 41], 1), sample(&[41], 2), places];
-    let args = args.into_iter().map(Arg::Input).collect();
-    let results = vec![dense(&[3, 2, 41])];
-    let case = Case { name: "gather".to_owned(), function, tensors, args, results };
-    check_all(&[case], &runnable_levels());
+    for op in ["cos", "nn.mish"] {
+        let mut net = Net::new();
+        let (x, by) = (net.param(&shape), net.param(&[41]));
+        let places = TensorType::new([3, 2, 41].map(Dim::from).into_iter().collect(), DType::I64);
+        let at = net.b.param("at", places);
+        let y = net.plain(op, &[x]);
+        let y = net.call("gather", &[y, at], Attrs::new().with("axis", 1));
+        let y = net.plain("multiply", &[y, by]);
+        let function = net.finish(y);
+        let args = [dense(&shape), dense(&[41]), dense(&[3, 2, 41])];
+        assert_eq!(missed(&function, &args, &[dense(&[3, 2, 41])]), [""; 0], "{op}");
+        let places: Vec<i128> = (0..3 * 2 * 41).map(|at| at * 5 % 7).collect();
+        let places = ints(DType::I64, &[3, 2, 41], &places);
+        let tensors = vec![sample(&[3, 7, 41], 1), sample(&[41], 2), places];
+        let args = args.into_iter().map(Arg::Input).collect();
+        let results = vec![dense(&[3, 2, 41])];
+        let case = Case { name: format!("gather and {op}"), function, tensors, args, results };
+        check_all(&[case], &runnable_levels());
+    }
 }

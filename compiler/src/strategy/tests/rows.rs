@@ -221,3 +221,34 @@ fn axes_that_follow_one_another_are_reduced_together() {
     check_all(&cases, &runnable_levels());
     check_all(&cases, &[without_vectors()]);
 }
+
+#[test]
+fn axes_of_few_elements_are_one_with_their_neighbours() {
+    let levels = runnable_levels();
+    let x = |shape: &[usize]| Some(sample(shape, 1));
+    let reduce = |axis: &[i64]| ReduceAttrs { axis: axis.to_vec(), keepdims: true };
+    let mut cases = Vec::new();
+    for (shape, axis) in [(&[2, 5, 3, 7][..], 1), (&[4, 3, 5, 3, 2], 1), (&[3, 2, 4, 5, 3], 2)] {
+        for op in ["nn.softmax", "nn.log_softmax"] {
+            cases.push(call(op, SoftmaxAttrs { axis }, &[x(shape)]));
+        }
+        let attrs = ArgReduceAttrs { axis, keepdims: false, select_last_index: true };
+        cases.push(call("argmax", attrs, &[x(shape)]));
+    }
+    for axes in [&[1, 2][..], &[2, 3], &[0, 1], &[1, 2, 3], &[0, 3], &[0], &[2]] {
+        cases.push(call("mean", reduce(axes), &[x(&[3, 5, 4, 7])]));
+    }
+    cases[0].misses_nothing(&levels);
+    // What is read of one of two axes alone keeps them apart.
+    for factor in [&[3, 7][..], &[3, 1], &[1, 7], &[5, 1, 1], &[5, 3, 7], &[2, 1, 1, 7]] {
+        let mut net = Net::new();
+        let (a, b) = (net.param(&[2, 5, 3, 7]), net.param(factor));
+        let product = net.plain("multiply", &[a, b]);
+        let attrs = Attrs::from_struct(&SoftmaxAttrs { axis: 1 }).unwrap();
+        let softmax = net.call("nn.softmax", &[product], attrs);
+        let difference = net.plain("subtract", &[softmax, b]);
+        let args = [&[2, 5, 3, 7], factor].map(|shape| Arg::Input(dense(shape)));
+        cases.push(case(&net.finish(difference), &args, &[dense(&[2, 5, 3, 7])]));
+    }
+    check_all(&cases, &levels);
+}
