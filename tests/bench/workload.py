@@ -17,7 +17,7 @@ import contractions  # noqa: E402
 import elementwise  # noqa: E402
 import movement  # noqa: E402
 from generate import choose  # noqa: E402
-from graph import BOOL, F32, Graph  # noqa: E402
+from graph import BOOL, F32, I8, I32, I64, U8, Graph  # noqa: E402
 
 # Bounds of what is worth a measurement: what takes no time at all, and what takes too much of it.
 LEAST_ELEMENTS, LEAST_PRODUCTS, MOST_PRODUCTS = 16_000, 500_000, 300_000_000
@@ -41,6 +41,11 @@ TENSORS = [
     (movement.grow, 1.5), (movement.pad, 1), (movement.top, 0.5), (movement.scatter, 0.5), (movement.reshape, 0.5),
     (elementwise.relu_like, 3), (elementwise.arithmetic, 4), (elementwise.clip, 1), (elementwise.power, 0.7),
     (elementwise.compare, 0.7), (elementwise.where, 1),
+]  # fmt: skip
+INTEGERS = [
+    (contractions.quantized, 4), (elementwise.integer, 3), (elementwise.cast, 3), (elementwise.compare, 1),
+    (elementwise.where, 0.7), (elementwise.logic, 1), (contractions.reduce, 1), (contractions.arg_reduce, 0.5),
+    (contractions.scan_axis, 0.3), (movement.transpose, 1), (movement.gather, 0.5), (movement.concat, 0.5),
 ]  # fmt: skip
 
 
@@ -99,11 +104,13 @@ class Workload(Graph):
 def step(g, x):
     """A node that reads `x`; the first one makes its own operand."""
     if x is None:
-        table = g.rng.choices([IMAGES, MATRICES, TENSORS], [5, 2.5, 4])[0]
+        table = g.rng.choices([IMAGES, MATRICES, TENSORS, INTEGERS], [5, 2.5, 4, 1.5])[0]
         if table is IMAGES:
             x = contractions.image(g, None)
         else:
-            x = g.input(g.array(g.shape(g.rng.choice([2, 2, 3, 4] if table is MATRICES else [1, 2, 3, 3, 4, 4, 5])), F32))
+            dtype = g.rng.choice([I32, I64, I64, U8, U8, I8, BOOL, F32]) if table is INTEGERS else F32
+            rank = g.rng.choice([2, 2, 3, 4] if table is MATRICES else [1, 2, 3, 3, 4, 4, 5])
+            x = g.input(g.array(g.shape(rank), dtype))
         return choose(g, table, x)
     if x.dtype == BOOL:
         return choose(g, elementwise.BOOL_OPS, x)
@@ -139,15 +146,19 @@ def shapes_of(g):
     return shapes
 
 
+# Where the weights are among the inputs of convolutions, and operators whose first operand has as many columns as terms.
+WEIGHTS = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
+PRODUCTS = {"MatMul", "Gemm", "Einsum", "MatMulInteger", "QLinearMatMul"}
+
+
 def products(g):
     """Multiply-accumulate operations of a graph."""
     shapes, total = shapes_of(g), 0
     for node in g.nodes:
-        if node.op_type in ("Conv", "ConvTranspose"):
-            at = 0 if node.op_type == "ConvTranspose" else 1
-            result = shapes[node.input[0] if at == 0 else node.output[0]]
-            total += math.prod(result) * math.prod(shapes[node.input[1]][1:])
-        elif node.op_type in ("MatMul", "Gemm", "Einsum") and len(node.input) > 1:
+        if node.op_type in WEIGHTS:
+            result = shapes[node.input[0] if node.op_type == "ConvTranspose" else node.output[0]]
+            total += math.prod(result) * math.prod(shapes[node.input[WEIGHTS[node.op_type]]][1:])
+        elif node.op_type in PRODUCTS and len(node.input) > 1:
             total += math.prod(shapes[node.output[0]]) * max(shapes[node.input[0]][-2:], default=1)
     return total
 
