@@ -101,6 +101,10 @@ impl Pairs {
         for axis in 0..dag.shape(stage).len().saturating_sub(1) {
             self.number((stage, Kind::Index, axis));
         }
+        // Extents that are not known have no product.
+        for (axis, _) in dag.shape(stage).iter().enumerate().filter(|(_, extent)| **extent < 0) {
+            self.part_axis((stage, Kind::Index, axis));
+        }
         let own = Axes::of(dag, stage);
         match &dag.stages[stage].kind {
             StageKind::Placeholder => {}

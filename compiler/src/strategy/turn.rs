@@ -19,8 +19,8 @@ const MOST_TURNED: usize = 2;
 /// Fewest elements of a block's side.
 const LEAST_SIDE: i64 = 4;
 
-/// Bits of the elements that are turned.
-const ELEMENT_BITS: u32 = 32;
+/// Bits of the vectors of narrow elements: of wider ones no instruction interleaves all lanes.
+const NARROW_VECTOR_BITS: u32 = 128;
 
 /// The statement for one element, of which some loads are turned.
 struct Element {
@@ -60,7 +60,7 @@ impl Emitter {
         overrun: bool,
         element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
     ) -> Option<Stmt> {
-        if !self.rows.is_empty() || dtype.bits() != ELEMENT_BITS || dtype == DType::Bool {
+        if !self.rows.is_empty() || !turns(dtype) {
             return None;
         }
         let element = self.turnable(spec, dtype, element)?;
@@ -88,7 +88,7 @@ impl Emitter {
         element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
     ) -> Option<Element> {
         let dim = spec.dims().get(innermost(spec)?)?;
-        let (written, shape) = (dim.axis, spec.shape());
+        let (written, shape, bits) = (dim.axis, spec.shape(), dtype.bits());
         if dim.step != 1 {
             return None;
         }
@@ -148,7 +148,7 @@ impl Emitter {
                     _ => false,
                 })
             });
-            if strange || dtype.bits() != ELEMENT_BITS {
+            if strange || dtype.bits() != bits || !turns(*dtype) {
                 return None;
             }
             let other = (vars.iter().enumerate()).find(|&(axis, var)| {
@@ -168,8 +168,11 @@ impl Emitter {
         if turned.len() > MOST_TURNED {
             return None;
         }
-        // Floats of 16 bits are `float32` in registers.
-        let most = self.machine.lanes(dtype.accumulator()).min(adjacent(spec));
+        let vector_bits = match bits {
+            ..32 => self.machine.vector_bits.min(NARROW_VECTOR_BITS),
+            _ => self.machine.vector_bits,
+        };
+        let most = i64::from(vector_bits / bits).min(adjacent(spec));
         let most = most.min(read_block.unwrap_or(shape[read])).max(1);
         // A power of two, so that halves can be interleaved.
         let side = 1 << most.ilog2();
@@ -237,8 +240,9 @@ impl Emitter {
         let mut copies: Vec<(&PrimExpr, BufferId)> = Vec::new();
         for load in &element.turned {
             let PrimExpr::Load { dtype, .. } = load else { continue };
+            let bits = held(*dtype);
             let pair =
-                ["rows", "turned"].map(|name| self.func.register(name, *dtype, &[side * side]));
+                ["rows", "turned"].map(|name| self.func.register(name, bits, &[side * side]));
             registers.extend(pair);
             for row in 0..side {
                 let at = |axis: usize, offset: PrimExpr| -> Option<(VarId, PrimExpr)> {
@@ -252,14 +256,14 @@ impl Emitter {
                 let mut here = values.clone();
                 here.extend([row_at, lane_at]);
                 let place = self.func.var_expr(lane) + row * side;
-                let value = load.clone().substitute(&here);
+                let value = load.clone().substitute(&here).reinterpret(bits);
                 let store = self.func.store(pair[0], [place], value);
                 if !self.can_vectorize(&store, lane, side, false) {
                     return None;
                 }
                 body.push(lanes_of(lane, side, store));
             }
-            let done = self.turn(pair, side, *dtype, &mut body);
+            let done = self.turn(pair, side, bits, &mut body);
             copies.push((load, done));
         }
         // The element with what was turned in registers.
@@ -268,7 +272,7 @@ impl Emitter {
         let func = &self.func;
         let stmt = element.stmt.clone().map_exprs(&mut |expr| {
             expr.rewrite(&mut |expr| match copies.iter().find(|copy| *copy.0 == expr) {
-                Some(&(_, from)) => func.load(from, [place.clone()]),
+                Some(&(_, from)) => func.load(from, [place.clone()]).reinterpret(expr.dtype()),
                 None => expr,
             })
         });
@@ -322,6 +326,20 @@ impl Emitter {
             std::mem::swap(&mut from, &mut to);
         }
         from
+    }
+}
+
+/// Whether elements of a type are turned: conditions are masks, and others share bytes.
+fn turns(dtype: DType) -> bool {
+    dtype != DType::Bool && dtype.bits() >= 8
+}
+
+/// The type of elements in registers: floats of few bits would be computed in more.
+fn held(dtype: DType) -> DType {
+    match dtype.bits() {
+        8 if dtype.is_float() => DType::U8,
+        16 if dtype.is_float() => DType::U16,
+        _ => dtype,
     }
 }
 

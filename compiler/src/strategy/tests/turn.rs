@@ -1,9 +1,11 @@
 //! Elements that change places are moved in blocks that are turned in registers.
 
+use super::bytes::bytes;
+use super::families::floats;
 use super::{Arg, Case, Net, blocked, case, check, check_all, conv_attrs, dense};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::Function;
-use crate::ir::{Attrs, BufferSpec};
+use crate::ir::{Attrs, BufferSpec, DType, Type};
 use crate::strategy::schedule;
 use crate::tir::{ParamKind, PrimExpr};
 
@@ -137,4 +139,39 @@ fn constants_are_packed_as_lanes_read_them() {
         assert!(specs.iter().all(|spec| !spec.is_dense()), "{specs:?}");
     }
     check_all(&cases, &levels);
+}
+
+#[test]
+fn elements_of_every_width_are_turned() {
+    let shape = [37, 50];
+    let mut cases = Vec::new();
+    for dtype in [
+        DType::U8,
+        DType::I8,
+        DType::I16,
+        DType::U16,
+        DType::I64,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+    ] {
+        let mut net = Net::new();
+        let x = net.b.param("x", Type::tensor(&shape, dtype));
+        let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![1, 0]));
+        let function = net.finish(y);
+        let (args, results) = (dense(&shape), dense(&[50, 37]));
+        assert!(turns(&function, &args, &results), "{dtype}");
+        let tensor = match dtype.is_float() {
+            true => floats(dtype, &[37, 50], &(0..37 * 50).map(f64::from).collect::<Vec<_>>()),
+            false => bytes(dtype, &shape, 1),
+        };
+        cases.push(Case {
+            name: format!("transpose of {dtype}"),
+            function,
+            tensors: vec![tensor],
+            args: vec![Arg::Input(args)],
+            results: vec![results],
+        });
+    }
+    check_all(&cases, &runnable_levels());
 }

@@ -21,6 +21,9 @@ const MIN_ROWS: i64 = 4;
 /// Greatest number of terms of which the sums with all corrections have 32 bits.
 const MAX_TERMS: i64 = i32::MAX as i64 / (4 * 255 * 255);
 
+/// Greatest magnitude of a number that is taken from bytes: more than any zero point.
+const MAX_ZERO: i64 = 1 << 16;
+
 /// Bytes less their zero point: a number, and a scalar of `int32` if some of it is computed.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes {
@@ -39,19 +42,29 @@ impl Lowering<'_> {
     /// Bytes that were cast to `int32`, less a scalar if one is taken from them.
     fn widened_bytes(&self, new: ExprId) -> Option<Bytes> {
         let expr = self.rewriter.built().expr(new);
-        let call = expr.as_call()?;
-        if expr.is_call_of(&SUBTRACT) {
-            let &[Some(wide), Some(zero)] = call.args.as_slice() else { return None };
-            let bytes = self.widened_bytes(wide).filter(|bytes| bytes.computed.is_none())?;
-            let zeros = self.rewriter.built().ty(zero).as_tensor()?;
-            let is_scalar = zeros.shape.iter().all(|dim| dim.as_const() == Some(1));
-            return match self.constant(zero).filter(|_| is_scalar) {
-                Some(known) => Some(Bytes { zero: known.to_i64_vec()?.first().copied()?, ..bytes }),
-                None if zeros.shape.rank() == 0 => Some(Bytes { computed: Some(zero), ..bytes }),
-                None => None,
-            };
+        if !expr.is_call_of(&SUBTRACT) {
+            return self.cast_bytes(new);
         }
-        let q = call.args.first().copied().flatten().filter(|_| expr.is_call_of(&CAST))?;
+        let &[Some(wide), Some(zero)] = expr.as_call()?.args.as_slice() else { return None };
+        let bytes = self.cast_bytes(wide)?;
+        let shape = &self.rewriter.built().ty(zero).as_tensor()?.shape;
+        let is_one = shape.iter().all(|dim| dim.as_const() == Some(1));
+        if !is_one || shape.rank() > self.rank(wide) {
+            return None;
+        }
+        match self.constant(zero) {
+            Some(known) => {
+                let zero = known.to_i64_vec()?.first().copied()?;
+                (zero.abs() <= MAX_ZERO).then_some(Bytes { zero, ..bytes })
+            }
+            None => (shape.rank() == 0).then_some(Bytes { computed: Some(zero), ..bytes }),
+        }
+    }
+
+    /// Bytes that were cast to `int32`.
+    fn cast_bytes(&self, new: ExprId) -> Option<Bytes> {
+        let expr = self.rewriter.built().expr(new);
+        let q = expr.as_call().filter(|_| expr.is_call_of(&CAST))?.args.first().copied()??;
         let is_byte = matches!(self.dtype(q), DType::I8 | DType::U8);
         (is_byte && self.dtype(new) == DType::I32).then_some(Bytes { q, zero: 0, computed: None })
     }
