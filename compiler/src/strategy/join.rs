@@ -95,8 +95,9 @@ impl Pairs {
         if fixed.contains(&stage) {
             self.part_all(dag, stage);
         }
+        // Axes of which each run has its own number keep their places.
         for limit in dag.limits(stage) {
-            self.part_axis((stage, Kind::Index, limit.axis));
+            (0..=limit.axis).for_each(|axis| self.part((stage, Kind::Index, axis)));
         }
         for axis in 0..dag.shape(stage).len().saturating_sub(1) {
             self.number((stage, Kind::Index, axis));
@@ -293,14 +294,6 @@ fn join(dag: &mut ComputeDag, stage: StageId, groups: &BTreeMap<StageId, Groups>
         | StageKind::Compute(_)
         | StageKind::Joint { .. }
         | StageKind::Extern { .. } => {}
-    }
-    let mut limits = dag.limits(stage).to_vec();
-    for limit in &mut limits {
-        let place = own.index.iter().position(|group| group.0 == limit.axis);
-        limit.axis = place.unwrap_or(limit.axis);
-    }
-    if !limits.is_empty() {
-        dag.set_limits(stage, limits);
     }
     let extents =
         own.index.iter().map(|&(first, count)| shape[first..first + count].iter().product());

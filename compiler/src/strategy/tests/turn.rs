@@ -1,7 +1,6 @@
 //! Elements that change places are moved in blocks that are turned in registers.
 
-use super::bytes::bytes;
-use super::families::floats;
+use super::families::{floats, ints};
 use super::{Arg, Case, Net, blocked, case, check, check_all, conv_attrs, dense};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::Function;
@@ -163,7 +162,9 @@ fn elements_of_every_width_are_turned() {
         assert!(turns(&function, &args, &results), "{dtype}");
         let tensor = match dtype.is_float() {
             true => floats(dtype, &[37, 50], &(0..37 * 50).map(f64::from).collect::<Vec<_>>()),
-            false => bytes(dtype, &shape, 1),
+            false => {
+                ints(dtype, &[37, 50], &(0..37 * 50).map(|i| i * 37 % 120).collect::<Vec<_>>())
+            }
         };
         cases.push(Case {
             name: format!("transpose of {dtype}"),
