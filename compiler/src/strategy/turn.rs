@@ -177,7 +177,10 @@ impl Emitter {
         // A power of two, so that halves can be interleaved.
         let side = 1 << most.ilog2();
         let written_block = block(spec, written);
+        // Lanes that pad a block are written for elements of 32 bits alone.
+        let is_whole = bits == 32 || (written_block, read_block) == (None, None);
         let fits = side >= LEAST_SIDE
+            && is_whole
             && block(spec, read).is_none()
             && [written_block, read_block].into_iter().flatten().all(|block| block % side == 0);
         fits.then_some(Element {
