@@ -296,6 +296,22 @@ fn names_must_be_defined_once_and_without_circles() {
 }
 
 #[test]
+fn integer_products_take_bytes_alone() {
+    let of = |dtype: DType| {
+        let model = ModelBuilder::new(17)
+            .input("a", dtype, &[4, 5])
+            .input("b", DType::I8, &[5, 7])
+            .node("MatMulInteger", &["a", "b"], &["y"], &[])
+            .output("y", DType::I32, &[4, 7])
+            .build();
+        import_default(&model).map(|_| ())
+    };
+    assert_eq!(of(DType::U8), Ok(()));
+    let error = of(DType::F32).unwrap_err();
+    assert!(error.contains("int8 or uint8 is expected, but input 0 is float32"), "{error}");
+}
+
+#[test]
 fn every_problem_of_a_model_is_in_one_report() {
     let weight = Constant::from_f32(&[4, 2, 3, 3], &[0.0; 72]).unwrap();
     let model = ModelBuilder::new(13)

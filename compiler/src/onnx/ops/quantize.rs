@@ -314,6 +314,13 @@ fn widened(
     side: Side,
 ) -> Result<ExprId, NodeError> {
     let x = node.input(input)?;
+    let dtype = node.tensor(x)?.dtype;
+    if !matches!(dtype, DType::I8 | DType::U8) {
+        return Err(NodeError::new(format!(
+            "int8 or uint8 is expected, but input {input} is {dtype}: quantise it, or use the \
+             operator for floats"
+        )));
+    }
     let wide = node.cast(x, DType::I32)?;
     let Some(zero) = node.optional(zero_point) else { return Ok(wide) };
     let known = node.ints_input(zero_point);
