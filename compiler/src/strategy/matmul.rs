@@ -32,8 +32,8 @@ use widen::{Widened, over_terms};
 const MAX_READ_ROWS: i64 = 32;
 
 /// Fewest rows of products with a matrix of which a copy in panels is made, if it cannot be read
-/// where it is.
-const MIN_PACKED_ROWS: i64 = 4;
+/// where it is, as a computed one of bytes.
+pub(crate) const MIN_PACKED_ROWS: i64 = 4;
 
 /// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements, or the
 /// last but one if it is transposed. Each of the others can be that of the rows, if the matrix is the

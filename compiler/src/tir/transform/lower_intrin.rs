@@ -69,6 +69,7 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
     let data = func.make_mut();
     let strict = cx.get(&STRICT_MATH);
     let flush = cx.get(&FLUSH_DENORMALS) && cx.target().can_flush_denormals();
+    let part = f64_lanes(cx.target());
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.map_exprs(&mut |expr| {
         // Before roundings are replaced, which these take the place of.
@@ -85,9 +86,8 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
             PrimExpr::Call { intrinsic, args } => call(data, cx.target(), flush, intrinsic, args),
             PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
             PrimExpr::Binary { op, lhs, rhs }
-                if f64_lanes(cx.target()) > 0 && division::is_of_floats(op, &lhs, &rhs) =>
+                if part > 0 && division::is_of_floats(op, &lhs, &rhs) =>
             {
-                let part = f64_lanes(cx.target());
                 Math::new(data, false, false).finish(|math| {
                     let trunc =
                         |math: &mut Math<'_>, x| round(math, cx.target(), Intrinsic::Trunc, x);

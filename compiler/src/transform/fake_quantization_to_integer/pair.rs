@@ -13,10 +13,7 @@ use crate::ops::nn::{MATMUL, MatmulAttrs};
 use crate::ops::reduce::{ReduceAttrs, SUM};
 use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs};
 use crate::pass::Result;
-
-/// Fewest rows of products for which bytes of a computed matrix are put in the order that instructions
-/// take.
-const MIN_ROWS: i64 = 4;
+use crate::strategy::MIN_PACKED_ROWS;
 
 /// Greatest number of terms of which the sums with all corrections have 32 bits.
 const MAX_TERMS: i64 = i32::MAX as i64 / (4 * 255 * 255);
@@ -106,7 +103,7 @@ impl Lowering<'_> {
         let (outer, terms) = left.split_at(left.len() - 1);
         let one_matrix = right[..right.len() - 2].iter().all(|&dim| dim == Some(1));
         let rows = if one_matrix { outer } else { &outer[outer.len() - 1..] };
-        let has_rows = rows.iter().any(|rows| rows.is_none_or(|rows| rows >= MIN_ROWS));
+        let has_rows = rows.iter().any(|rows| rows.is_none_or(|rows| rows >= MIN_PACKED_ROWS));
         let Some(terms) = terms[0].filter(|terms| (1..=MAX_TERMS).contains(terms)) else {
             return Ok(None);
         };

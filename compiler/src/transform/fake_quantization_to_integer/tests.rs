@@ -254,3 +254,22 @@ fn products_of_widened_bytes_are_those_of_bytes() {
         }
     }
 }
+
+#[test]
+fn what_is_no_zero_point_of_bytes_is_taken_from_integers() {
+    // One with more axes than the bytes, and one that no byte is near.
+    for (shape, zero) in [(&[1, 1, 1][..], 3), (&[], 1 << 20)] {
+        let mut net = Net::default();
+        let [a, b] = ["a", "b"].map(|name| {
+            let q = net.0.param(name, Type::tensor(&[5, 5], DType::U8));
+            net.op_with("cast", &[q], &CastAttrs::to(DType::I32))
+        });
+        let ty = TensorType::from_consts(shape, DType::I32);
+        let zero = net.0.constant(Constant::splat(ty, &i32::to_le_bytes(zero)).unwrap());
+        let less = net.op("subtract", &[a, zero]);
+        let product = net.op_with("nn.matmul", &[less, b], &MatmulAttrs::default());
+        let before = net.finish(product);
+        let after = after(&FakeQuantizationToInteger, before.clone());
+        assert_eq!(before.to_string(), after.to_string());
+    }
+}
