@@ -178,7 +178,10 @@ impl Emitter {
         let side = 1 << most.ilog2();
         let written_block = block(spec, written);
         // Lanes that pad a block are written for elements of 32 bits alone.
-        let is_whole = bits == 32 || (written_block, read_block) == (None, None);
+        let is_full = |axis: usize, block: Option<i64>| {
+            block.is_none_or(|block| bits == 32 || shape[axis] % block == 0)
+        };
+        let is_whole = is_full(written, written_block) && is_full(read, read_block);
         let fits = side >= LEAST_SIDE
             && is_whole
             && block(spec, read).is_none()

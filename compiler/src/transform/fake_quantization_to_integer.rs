@@ -8,6 +8,7 @@
 mod affine;
 mod pair;
 mod product;
+mod signed;
 mod widened;
 
 use cranelift_entity::SecondaryMap;
@@ -105,6 +106,9 @@ impl Lowering<'_> {
         let is_any = |defs: &[&OpDef]| defs.iter().any(|def| op.is(def));
         if op.is(&QUANTIZE) {
             return self.quantize(id, call);
+        }
+        if op.is(&REQUANTIZE) {
+            return self.signed_requantize(call);
         }
         if is_any(&[&CONV1D, &CONV2D, &CONV3D]) {
             return self.conv(id, op, call);
@@ -232,12 +236,17 @@ impl Lowering<'_> {
             Some(unsigned) => unsigned,
             None => self.rounded(x, &to)?,
         };
+        self.signed_of(unsigned).map(Some)
+    }
+
+    /// Signed bytes as what unsigned ones stand for.
+    fn signed_of(&mut self, unsigned: ExprId) -> Result<ExprId> {
         let wide = self.cast(unsigned, DType::I32)?;
         let flip = self.int(FLIP, DType::I32)?;
         let lower = self.call(&SUBTRACT, &[wide, flip], &())?;
         let signed = self.cast(lower, DType::I8)?;
         self.unsigned[signed] = unsigned.into();
-        Ok(Some(signed))
+        Ok(signed)
     }
 
     /// A value of the old function, quantised; `None` if there is nothing better than a call of

@@ -24,16 +24,23 @@ const MAX_ZERO: i64 = 1 << 16;
 /// Bytes less their zero point: a number, and a scalar of `int32` if some of it is computed.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes {
-    q: ExprId,
+    pub(super) q: ExprId,
     zero: i64,
     computed: Option<ExprId>,
+}
+
+impl Bytes {
+    /// Bytes without a zero point.
+    pub(super) fn new(q: ExprId) -> Bytes {
+        Bytes { q, zero: 0, computed: None }
+    }
 }
 
 impl Lowering<'_> {
     /// Dequantised bytes of one scale as what is multiplied.
     fn bytes_of(&self, x: &Affine) -> Option<Bytes> {
         let is_bytes = x.is_single() && self.dtype(x.q).bits() == 8;
-        is_bytes.then(|| Bytes { q: x.q, zero: x.zeros[0], computed: None })
+        is_bytes.then(|| Bytes { zero: x.zeros[0], ..Bytes::new(x.q) })
     }
 
     /// Bytes that were cast to `int32`, less a scalar if one is taken from them.
@@ -63,7 +70,7 @@ impl Lowering<'_> {
         let expr = self.rewriter.built().expr(new);
         let q = expr.as_call().filter(|_| expr.is_call_of(&CAST))?.args.first().copied()??;
         let is_byte = matches!(self.dtype(q), DType::I8 | DType::U8);
-        (is_byte && self.dtype(new) == DType::I32).then_some(Bytes { q, zero: 0, computed: None })
+        (is_byte && self.dtype(new) == DType::I32).then(|| Bytes::new(q))
     }
 
     /// A product of dequantised bytes of one scale each.
@@ -133,7 +140,7 @@ impl Lowering<'_> {
     }
 
     /// Bytes of a type, which are others by so much if the type is another one.
-    fn flipped(&mut self, x: Bytes, dtype: DType, by: i64) -> Result<Bytes> {
+    pub(super) fn flipped(&mut self, x: Bytes, dtype: DType, by: i64) -> Result<Bytes> {
         if self.dtype(x.q) == dtype {
             return Ok(x);
         }

@@ -12,7 +12,7 @@ use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::pass::Result;
 
 /// Greatest magnitude of a product of an unsigned and a signed byte.
-const MAX_PRODUCT: i64 = 255 * 128;
+pub(super) const MAX_PRODUCT: i64 = 255 * 128;
 
 /// Greatest magnitude of a sum with its bias: half of what 32 bits hold, so that another vector may
 /// be added.
@@ -80,7 +80,12 @@ impl Lowering<'_> {
 
     /// A convolution of dequantised images with dequantised weights.
     pub(super) fn conv(&mut self, id: ExprId, op: Op, call: &Call) -> Result<Option<ExprId>> {
-        let Some(x) = self.activations(call) else { return self.widened_conv(op, call) };
+        let Some(x) = self.activations(call) else {
+            return match self.signed_conv(op, call)? {
+                Some(sums) => Ok(Some(sums)),
+                None => self.widened_conv(op, call),
+            };
+        };
         let Some(weights) = self.weights(call, 0) else {
             self.cx.missed(id, "the weights are no constant that can be int8 without a zero point");
             return Ok(None);
@@ -119,6 +124,9 @@ impl Lowering<'_> {
         if let Some(sums) = self.widened_pair(call, &attrs)? {
             return Ok(Some(sums));
         }
+        if let Some(sums) = self.signed_product(call, &attrs)? {
+            return Ok(Some(sums));
+        }
         let Some(x) = self.activations(call).filter(|x| self.rank(x.q) >= 2) else {
             return if matrix { self.widened_product(call, &attrs, axis) } else { Ok(None) };
         };
@@ -147,7 +155,7 @@ impl Lowering<'_> {
     }
 
     /// Sums of 32 bits, and a vector along their last axis, which may have one already.
-    fn add_to(&mut self, sums: ExprId, vector: &[i32]) -> Result<ExprId> {
+    pub(super) fn add_to(&mut self, sums: ExprId, vector: &[i32]) -> Result<ExprId> {
         let expr = self.rewriter.built().expr(sums);
         let known = expr.as_call().filter(|_| expr.is_call_of(&ADD)).and_then(|call| {
             let &[Some(product), Some(bias)] = call.args.as_slice() else { return None };

@@ -8,9 +8,13 @@ use super::FakeQuantizationToInteger;
 use crate::graph::interp::{Tensor, Value, evaluate};
 use crate::graph::{ExprId, Function};
 use crate::ir::{Constant, DType, Dim, IRModule, SharedBytes, TensorType, Type};
+use crate::ops::OpDef;
 use crate::ops::elementwise::{CastAttrs, ClipAttrs};
-use crate::ops::nn::{AvgPoolAttrs, ConvAttrs, MatmulAttrs, MaxPoolAttrs, PadAttrs, PadMode};
-use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs};
+use crate::ops::nn::{
+    AvgPoolAttrs, CONV2D, ConvAttrs, MATMUL, MatmulAttrs, MaxPoolAttrs, PadAttrs, PadMode,
+};
+use crate::ops::qnn::weights::int32s;
+use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::tensor::{ConcatenateAttrs, ReshapeAttrs, TransposeAttrs};
 use crate::transform::tests::support::{Net, after, count};
 
@@ -217,6 +221,29 @@ fn widened(dtypes: [DType; 2], zeros: [Option<i64>; 2], transpose_b: bool) -> Fu
     net.finish(product)
 }
 
+/// Bytes of all values, and integers, for each parameter.
+fn bytes_for(function: &Function) -> Vec<Value> {
+    let params = function.params().iter().enumerate();
+    let value = |(number, &param): (usize, &ExprId)| {
+        let ty = function.ty(param).as_tensor().unwrap().clone();
+        let shape: Vec<usize> =
+            ty.shape.iter().map(|dim| dim.as_const().unwrap() as usize).collect();
+        let count = shape.iter().product::<usize>() as i128;
+        let low = ty.dtype.int_range().unwrap().0.max(-128);
+        let values = (0..count).map(|i| low + (i * 73 + number as i128 * 31) % 256);
+        Tensor::from_ints(ty.dtype, &shape, values.collect()).unwrap().into()
+    };
+    params.map(value).collect()
+}
+
+/// How many calls of an operator take an unsigned and a signed byte.
+fn byte_sums(function: &Function, op: &'static OpDef) -> usize {
+    let of = |&arg: &Option<ExprId>| function.ty(arg.unwrap()).as_tensor().unwrap().dtype;
+    let calls = function.iter().filter(|(_, data)| data.expr.is_call_of(op));
+    let args = calls.filter_map(|(_, data)| Some(&data.expr.as_call()?.args[..2]));
+    args.filter(|args| args.iter().map(of).eq([DType::U8, DType::I8])).count()
+}
+
 #[test]
 fn products_of_widened_bytes_are_those_of_bytes() {
     let zeros = [Some(0), Some(77), None];
@@ -225,33 +252,72 @@ fn products_of_widened_bytes_are_those_of_bytes() {
             for transpose_b in [false, true] {
                 let before = widened(dtypes, [a, b], transpose_b);
                 let bytes = after(&FakeQuantizationToInteger, before.clone());
-                let args: Vec<Value> = (before.params().iter().enumerate())
-                    .map(|(number, &param)| {
-                        let ty = before.ty(param).as_tensor().unwrap().clone();
-                        let shape: Vec<usize> =
-                            ty.shape.iter().map(|dim| dim.as_const().unwrap() as usize).collect();
-                        let count = shape.iter().product::<usize>() as i128;
-                        let low = ty.dtype.int_range().unwrap().0.max(-128);
-                        let values = (0..count).map(|i| low + (i * 73 + number as i128 * 31) % 256);
-                        Tensor::from_ints(ty.dtype, &shape, values.collect()).unwrap().into()
-                    })
-                    .collect();
+                let args = bytes_for(&before);
                 assert_eq!(result(&before, &args), result(&bytes, &args), "{dtypes:?} {a:?} {b:?}");
-                let of = |arg: &Option<ExprId>| bytes.ty(arg.unwrap()).as_tensor().unwrap().dtype;
-                let products = bytes.iter().filter(|(_, data)| {
-                    data.expr.is_call_of(&crate::ops::nn::MATMUL)
-                        && data
-                            .expr
-                            .as_call()
-                            .unwrap()
-                            .args
-                            .iter()
-                            .map(of)
-                            .eq([DType::U8, DType::I8])
-                });
-                assert_eq!(products.count(), 1);
+                assert_eq!(byte_sums(&bytes, &MATMUL), 1);
             }
         }
+    }
+}
+
+/// Signed bytes of all values.
+fn signed_constant(net: &mut Net, dims: &[i64]) -> ExprId {
+    let count = dims.iter().product::<i64>();
+    let bytes: Vec<u8> = (0..count).map(|i| (i * 37 % 256) as u8).collect();
+    let ty = TensorType::from_consts(dims, DType::I8);
+    net.0.constant(Constant::new(ty, SharedBytes::new(bytes)).unwrap())
+}
+
+#[test]
+fn products_of_signed_bytes_with_constants_are_those_of_unsigned_ones() {
+    let out_dtype = Some(DType::I32);
+    for transpose_b in [false, true] {
+        let mut net = Net::default();
+        let x = net.0.param("x", Type::tensor(&[3, 5, 40], DType::I8));
+        let dims = if transpose_b { [7, 40] } else { [40, 7] };
+        let weight = signed_constant(&mut net, &dims);
+        let attrs = MatmulAttrs { transpose_b, out_dtype, ..MatmulAttrs::default() };
+        let product = net.op_with("nn.matmul", &[x, weight], &attrs);
+        let before = net.finish(product);
+        let after = after(&FakeQuantizationToInteger, before.clone());
+        let args = bytes_for(&before);
+        assert_eq!(result(&before, &args), result(&after, &args));
+        assert_eq!(byte_sums(&after, &MATMUL), 1);
+    }
+}
+
+#[test]
+fn convolutions_of_signed_bytes_are_those_of_unsigned_ones() {
+    // Borders hold a number of their own; two convolutions one after the other are of unsigned bytes
+    // in between.
+    for (groups, pad_value, has_bias) in [(1, 0, true), (1, -9, false), (4, 5, true)] {
+        let mut net = Net::default();
+        let x = net.0.param("x", Type::tensor(&[1, 8, 6, 6], DType::I8));
+        let conv = |net: &mut Net, x| {
+            let weight = signed_constant(net, &[8, 8 / groups, 3, 3]);
+            let attrs = ConvAttrs {
+                groups,
+                pad_value,
+                out_dtype: Some(DType::I32),
+                padding: vec![1; 4],
+                ..ConvAttrs::of_rank(2)
+            };
+            let bias = int32s(&[8], &[3, -900, 0, 77, 5000, -1, 2, 10]).unwrap();
+            let bias = has_bias.then(|| net.0.constant(bias));
+            let args: Vec<ExprId> = [x, weight].into_iter().chain(bias).collect();
+            net.op_with("nn.conv2d", &args, &attrs)
+        };
+        let sums = conv(&mut net, x);
+        let scale = net.0.constant(Constant::scalar(0.003, DType::F32).unwrap());
+        let zero = net.0.constant(Constant::scalar(-9.0, DType::I8).unwrap());
+        let attrs = RequantizeAttrs { axis: 1, dtype: DType::I8 };
+        let bytes = net.op_with("qnn.requantize", &[sums, scale, zero], &attrs);
+        let sums = conv(&mut net, bytes);
+        let before = net.finish(sums);
+        let after = after(&FakeQuantizationToInteger, before.clone());
+        let args = bytes_for(&before);
+        assert_eq!(result(&before, &args), result(&after, &args), "{groups} {pad_value}");
+        assert_eq!(byte_sums(&after, &CONV2D), 2);
     }
 }
 
