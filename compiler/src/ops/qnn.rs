@@ -60,7 +60,8 @@ pub struct DequantizeAttrs {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequantizeAttrs {
-    /// The axis along which scales differ, counted from either end.
+    /// The first axis along which scales differ, counted from either end: there are as many of these
+    /// axes as the scales have.
     pub axis: i64,
     /// The data type of the result: an integer of at most 16 bits.
     pub dtype: DType,
@@ -110,8 +111,8 @@ pub static REQUANTIZE: OpDef = OpDef::new(
 .attributes::<RequantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
-/// Checks that there is a scale, or one for each index or block of an axis, and one zero point or as
-/// many, of the given type.
+/// Checks that there is a scale, or one for each index of axes side by side or block of an axis, and one
+/// zero point or as many, of the given type.
 fn check_scales(
     cx: &InferCx<'_>,
     axis: i64,
@@ -124,7 +125,8 @@ fn check_scales(
     if !is_single || block_size != 0 {
         let axis = cx.axis(0, axis)?;
         let expected: Vec<Dim> = if block_size == 0 {
-            vec![x.shape[axis].clone()]
+            let axes = scale.shape.rank().clamp(1, x.shape.rank() - axis);
+            x.shape[axis..axis + axes].to_vec()
         } else {
             ensure!(
                 block_size > 0,
@@ -230,7 +232,14 @@ fn scale_positions(
             None => AxisSplit::new(shape, 0),
         },
     };
-    let AxisSplit { outer: _, extent, inner } = split;
+    let AxisSplit { outer: _, mut extent, mut inner } = split;
+    if let [_, more @ ..] = scale.shape()
+        && block_size == 0
+    {
+        // Scales of several axes.
+        let more: usize = more.iter().product();
+        (extent, inner) = (extent * more, inner / more.max(1));
+    }
     let block = usize::try_from(block_size).unwrap_or(0);
     Ok(move |element: usize| {
         let (along, after) = (element / inner.max(1) % extent.max(1), element % inner.max(1));
@@ -346,7 +355,7 @@ impl Scales {
             return dag.at(stage, &vec![PrimExpr::index(0); shape.len()]);
         }
         if self.block_size == 0 {
-            return dag.at(stage, &index[self.axis..=self.axis]);
+            return dag.at(stage, &index[self.axis..self.axis + shape.len()]);
         }
         let mut at = index.to_vec();
         at[self.axis] = at[self.axis].clone().floordiv(self.block_size);

@@ -233,7 +233,7 @@ impl Emitter {
             return refused("whose weights another convolution of the kernel has packed");
         }
         // Behind the channels and taps of a copy there are no zeros.
-        ty.fours &= constant.is_some();
+        ty.fours &= constant.is_some() && ty.lhs == DType::U8;
         let weight_buffer =
             constant.unwrap_or_else(|| self.func.local("weights", by, BufferSpec::dense(w)));
         let conv = Conv {

@@ -79,18 +79,20 @@ impl Emitter {
     }
 
     /// Vectors of several places along the last axis but one, with the few along the last one in turns:
-    /// of planes that become the channels of pixels, of elements of 32 bits.
+    /// of planes that become the channels of pixels, of elements of up to 32 bits.
     fn cover_mixed(&mut self, axes: &[(VarId, i64)], stmt: &Stmt, dtype: DType) -> Option<Stmt> {
         let wide: Vec<(VarId, i64)> = axes.iter().copied().filter(|axis| axis.1 != 1).collect();
         let [around @ .., (outer, count), (inner, few)] = wide.as_slice() else { return None };
         let (outer, count, inner, few) = (*outer, *count, *inner, *few);
-        let mut in_words = dtype.bits() == 32;
+        let bits = dtype.bits();
+        // Floats of 8 bits are wider in registers than their vectors.
+        let mut fits = matches!(bits, 16 | 32) || (bits == 8 && dtype.is_int());
         stmt.walk_exprs(&mut |expr| {
             if let PrimExpr::Load { dtype, .. } = expr {
-                in_words &= dtype.bits() == 32;
+                fits &= dtype.bits() == bits;
             }
         });
-        if !in_words {
+        if !fits {
             return None;
         }
         let part = PARTS_OF_ROWS.into_iter().find(|part| count % part == 0).unwrap_or(count);

@@ -33,14 +33,23 @@ use crate::tir::{self, ParamKind, PrimFunc};
 
 /// Values that are different everywhere and exact in f32.
 fn sample(shape: &[usize], seed: usize) -> Tensor {
+    sample_of(DType::F32, shape, seed)
+}
+
+/// Floats from -2 to 2, or integers of at most 7 bits.
+fn sample_of(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
     let len: usize = shape.iter().product();
-    let values = (0..len)
-        .map(|i| {
-            let mixed = (i.wrapping_mul(2654435761).wrapping_add(seed * 40503)) >> 7;
-            (mixed % 512) as f64 / 128.0 - 2.0
-        })
-        .collect();
-    Tensor::from_floats(DType::F32, shape, values).unwrap()
+    let mixed = (0..len).map(|i| (i.wrapping_mul(2654435761).wrapping_add(seed * 40503)) >> 7);
+    match dtype.is_float() {
+        true => {
+            let values = mixed.map(|mixed| (mixed % 512) as f64 / 128.0 - 2.0).collect();
+            Tensor::from_floats(dtype, shape, values).unwrap()
+        }
+        false => {
+            let values = mixed.map(|mixed| mixed as i128 % 128).collect();
+            Tensor::from_ints(dtype, shape, values).unwrap()
+        }
+    }
 }
 
 /// The results of a function of operator calls, by the operators' own evaluation.
@@ -110,9 +119,10 @@ fn case(function: &Function, args: &[Arg], results: &[BufferSpec]) -> Case {
         .iter()
         .enumerate()
         .map(|(i, &param)| {
-            let dims = function.ty(param).as_tensor().unwrap().shape.as_consts().unwrap();
+            let ty = function.ty(param).as_tensor().unwrap();
+            let dims = ty.shape.as_consts().unwrap();
             let dims: Vec<usize> = dims.iter().map(|&d| d as usize).collect();
-            sample(&dims, i + 1)
+            sample_of(ty.dtype, &dims, i + 1)
         })
         .collect();
     Case {

@@ -41,8 +41,8 @@ impl fmt::Display for TileType {
 }
 
 impl TileType {
-    /// The types of sums of products of `lhs` and `rhs`; `None` if there are no tiles of them. Bytes
-    /// are taken by fours where a vector holds some. Weights of fewer bits than the sums are widened
+    /// The types of sums of products of `lhs` and `rhs`; `None` if there are no tiles of them. Unsigned
+    /// bytes and signed ones are taken by fours where a vector holds some. Weights of fewer bits than the sums are widened
     /// where they are read.
     pub(super) fn of(lhs: DType, rhs: DType, sum: DType, packing: Machine) -> Option<TileType> {
         let is_byte = |dtype| matches!(dtype, DType::I8 | DType::U8);
@@ -50,11 +50,11 @@ impl TileType {
             DType::F32 if lhs == sum && (rhs == sum || is_narrow(rhs)) => {
                 Some(TileType { lhs, rhs, sum, fours: false })
             }
-            DType::F16 if lhs == sum && rhs == sum => {
+            DType::F16 | DType::F64 if lhs == sum && rhs == sum => {
                 Some(TileType { lhs, rhs, sum, fours: false })
             }
             DType::I32 if is_byte(lhs) && is_byte(rhs) => {
-                let fours = (lhs, rhs) == (DType::U8, DType::I8) && packing.vector_bits > 0;
+                let fours = lhs != rhs && packing.vector_bits > 0;
                 Some(TileType { lhs, rhs, sum, fours })
             }
             _ => None,
@@ -417,7 +417,12 @@ impl Tile {
         let first = self.at(outer, inner, vector, &PrimExpr::index(0));
         let at = PrimExpr::ramp(first, 1, self.columns.lanes as u32);
         let sum = emitter.func.load(self.acc, [at.clone()]);
-        emitter.func.store(self.acc, [at], PrimExpr::dot_add(bytes, weights, sum))
+        // Unsigned bytes are the first operand.
+        let (a, b) = match self.ty.lhs {
+            DType::I8 => (weights, bytes),
+            _ => (bytes, weights),
+        };
+        emitter.func.store(self.acc, [at], PrimExpr::dot_add(a, b, sum))
     }
 
     /// Stores what becomes of each accumulator.

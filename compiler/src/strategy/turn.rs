@@ -67,17 +67,39 @@ impl Emitter {
         let shape = spec.shape();
         let written = runs(shape[element.written], element.written_block, &element)?;
         let read = runs(shape[element.read], element.read_block, &element)?;
-        let overruns = written.iter().any(|run| run.valid < element.side);
+        // Lanes that pad a block are written for elements of 32 bits alone.
+        let plain = |run: &&Run| dtype.bits() != 32 && run.valid < element.side;
+        let overruns = written.iter().any(|run| !plain(&run) && run.valid < element.side);
         if overruns && !overrun {
             return None;
         }
         let mut parts = Vec::new();
-        for columns in &written {
-            for rows in &read {
+        for columns in written.iter().filter(|run| !plain(run)) {
+            for rows in read.iter().filter(|run| !plain(run)) {
                 parts.push(self.turned_run(spec, &element, columns, rows, overruns)?);
             }
         }
+        for (axis, runs) in [(element.written, &written), (element.read, &read)] {
+            let rest = runs.iter().filter(plain);
+            parts.extend(rest.map(|run| self.plain_run(spec, &element, axis, run)));
+        }
         Some(Stmt::seq(parts))
+    }
+
+    /// Loops over the elements of a part of a block, one by one.
+    fn plain_run(&mut self, spec: &BufferSpec, element: &Element, cut: usize, run: &Run) -> Stmt {
+        let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
+        let mut loops = Vec::new();
+        for (axis, var) in element.vars.iter().enumerate() {
+            let Some(var) = *var else { continue };
+            let (first, extent) =
+                if axis == cut { (run.first, run.valid) } else { (0, spec.shape()[axis]) };
+            let (index, counter) = self.counter("b", extent);
+            values.insert(var, index + first);
+            loops.push((counter, extent));
+        }
+        let stmt = self.func.copy_of(&element.stmt, &values);
+        loops.into_iter().rev().fold(stmt, in_loop)
     }
 
     /// Finds out what would be turned.
@@ -177,13 +199,9 @@ impl Emitter {
         // A power of two, so that halves can be interleaved.
         let side = 1 << most.ilog2();
         let written_block = block(spec, written);
-        // Lanes that pad a block are written for elements of 32 bits alone.
-        let is_full = |axis: usize, block: Option<i64>| {
-            block.is_none_or(|block| bits == 32 || shape[axis] % block == 0)
-        };
-        let is_whole = is_full(written, written_block) && is_full(read, read_block);
+        let are_blocks = bits == 32 || written_block.is_none() || read_block.is_none();
         let fits = side >= LEAST_SIDE
-            && is_whole
+            && are_blocks
             && block(spec, read).is_none()
             && [written_block, read_block].into_iter().flatten().all(|block| block % side == 0);
         fits.then_some(Element {

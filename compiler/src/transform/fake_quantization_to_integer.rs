@@ -49,7 +49,8 @@ const FLIP: i64 = 128;
 /// Computes what lies between `qnn.dequantize` and `qnn.quantize` in integers.
 ///
 /// Convolutions and products become exact sums of 32 bits of 8-bit activations and `int8` weights,
-/// with the zero point of the activations and the bias in one vector, and one `qnn.requantize`. So
+/// with the zero point of the activations and the bias in one vector, and one `qnn.requantize`.
+/// Activations are unsigned: signed ones are greater by 128 where constant weights meet them. So
 /// do products of two tensors of bytes that are quantised again, as attention's, and those of
 /// `int32` that were bytes.
 /// Pools, clips, concatenations and what moves elements take the bytes themselves. Sums of two

@@ -4,17 +4,24 @@ use std::collections::BTreeMap;
 
 use super::calls::{call, call_with, extents, op_of};
 use crate::graph::{Call, Expr, ExprId, Function, FunctionBuilder, Rewriter};
-use crate::ir::{Constant, DType, Dim, IRModule};
-use crate::ops::OpPattern;
-use crate::ops::elementwise::ADD;
+use crate::ir::{Constant, DType, Dim, IRModule, Shape};
+use crate::ops::elementwise::{ADD, DIVIDE, MAXIMUM, MINIMUM, MULTIPLY, SUBTRACT};
 use crate::ops::nn::{CONV2D, ConvAttrs, MATMUL, MatmulAttrs};
+use crate::ops::qnn::{DEQUANTIZE, QUANTIZE, REQUANTIZE};
 use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
+use crate::ops::{Op, OpDef, OpPattern};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::target::CHANNEL_BLOCK;
 use crate::transform::InferType;
 
 /// Fewest output channels of a group: fewer are convolved plane by plane.
 const LEAST_CHANNELS: i64 = 8;
+
+/// Operators of two tensors of one shape, or of a tensor and a number.
+const BINARY_OPS: [&OpDef; 6] = [&ADD, &SUBTRACT, &MULTIPLY, &DIVIDE, &MAXIMUM, &MINIMUM];
+
+/// Operators whose scales go along an axis.
+const QNN_OPS: [&OpDef; 3] = [&QUANTIZE, &DEQUANTIZE, &REQUANTIZE];
 
 /// Makes 1x1 convolutions in groups that are no whole blocks of channels products of matrices.
 ///
@@ -44,25 +51,8 @@ pub fn group_conv2d_to_matmul(
             let image = rewriter.mapped(conv.image);
             let bias = conv.bias.map(|bias| rewriter.mapped(bias));
             conv.product(rewriter.builder(), image, bias)?
-        } else if op.definition().pattern == OpPattern::ElemWise || op.is(&ADD) {
-            let args: Vec<ExprId> = call.args.iter().flatten().copied().collect();
-            let same = |arg: &ExprId| old.ty(*arg).as_tensor().is_some_and(|t| t.shape == ty.shape);
-            let Some(first) = args.iter().find_map(|arg| products.get(arg)) else { continue };
-            if args.len() != call.args.len() || !args.iter().all(same) {
-                continue;
-            }
-            let shape = tensor_shape(rewriter.builder(), *first);
-            let mut operands = Vec::new();
-            for arg in &args {
-                operands.push(match products.get(arg) {
-                    Some(&product) if tensor_shape(rewriter.builder(), product) == shape => product,
-                    _ => {
-                        let arg = rewriter.mapped(*arg);
-                        reshape(rewriter.builder(), arg, shape.clone())?
-                    }
-                });
-            }
-            rewriter.builder().call(op, &operands, call.attrs.clone())?
+        } else if let Some(made) = of_product(&mut rewriter, &products, op, call, &ty.shape)? {
+            made
         } else {
             continue;
         };
@@ -71,6 +61,53 @@ pub fn group_conv2d_to_matmul(
         rewriter.replace(whole);
     }
     Ok(rewriter.finish()?)
+}
+
+/// What an operator makes of products, element by element, in their shape.
+fn of_product(
+    rewriter: &mut Rewriter,
+    products: &BTreeMap<ExprId, ExprId>,
+    op: Op,
+    call: &Call,
+    whole: &Shape,
+) -> Result<Option<ExprId>> {
+    let args: Vec<ExprId> = call.args.iter().flatten().copied().collect();
+    let Some(first) = args.iter().find_map(|arg| products.get(arg)) else { return Ok(None) };
+    let scaled =
+        QNN_OPS.iter().any(|def| op.is(def)) && call.attrs.int("block_size").unwrap_or(0) == 0;
+    let takes = scaled
+        || op.definition().pattern == OpPattern::ElemWise
+        || BINARY_OPS.iter().any(|def| op.is(def));
+    if !takes || args.len() != call.args.len() {
+        return Ok(None);
+    }
+    let shape = tensor_shape(rewriter.builder(), *first);
+    // Image, group, channel and pixel; `qnn` operators have scales of all channels.
+    let [.., groups, channels, _] = shape.as_slice() else { return Ok(None) };
+    let by_group = vec![groups.clone(), channels.clone()];
+    let mut attrs = call.attrs.clone();
+    let mut operands = Vec::new();
+    for (position, arg) in args.iter().enumerate() {
+        let of_arg = rewriter.old().ty(*arg).as_tensor().map(|ty| ty.shape.clone());
+        let Some(of_arg) = of_arg else { return Ok(None) };
+        let new = rewriter.mapped(*arg);
+        let b = rewriter.builder();
+        let is_one = of_arg.iter().all(|dim| dim.as_const() == Some(1));
+        operands.push(match products.get(arg) {
+            Some(&product) if tensor_shape(b, product) == shape => product,
+            _ if of_arg == *whole => reshape(b, new, shape.clone())?,
+            _ if is_one && of_arg.rank() == 0 => new,
+            _ if is_one => reshape(b, new, Vec::new())?,
+            _ if scaled && position > 0 && attrs.int("axis") == Some(1) && of_arg.rank() == 1 => {
+                reshape(b, new, by_group.clone())?
+            }
+            _ => return Ok(None),
+        });
+    }
+    if scaled {
+        attrs = attrs.with("axis", shape.len() as i64 - 3);
+    }
+    Ok(Some(rewriter.builder().call(op, &operands, attrs)?))
 }
 
 fn tensor_shape(b: &FunctionBuilder, id: ExprId) -> Vec<Dim> {
@@ -91,6 +128,8 @@ struct Conv {
     /// Input and output channels of a group.
     channels: [i64; 2],
     pixels: i64,
+    /// The type of sums of bytes.
+    out_dtype: Option<DType>,
 }
 
 impl Conv {
@@ -116,8 +155,13 @@ impl Conv {
         else {
             return Ok(None);
         };
-        let is_plain = strides == [1, 1] && padding.iter().all(|&p| p == 0) && out_dtype.is_none();
-        let is_f32 = result.dtype == DType::F32 && weight.ty().dtype == DType::F32;
+        let is_plain = strides == [1, 1] && padding.iter().all(|&p| p == 0);
+        let Some(of_image) = function.ty(image).as_tensor() else { return Ok(None) };
+        let is_known = match (of_image.dtype, weight.ty().dtype, result.dtype) {
+            (DType::F32, DType::F32, DType::F32) => out_dtype.is_none(),
+            (DType::U8, DType::I8, DType::I32) => true,
+            _ => false,
+        };
         let channels = [inputs, outputs / groups.max(1)];
         let conv = Conv {
             image,
@@ -127,8 +171,9 @@ impl Conv {
             groups,
             channels,
             pixels: height * width,
+            out_dtype,
         };
-        let is_one = is_plain && is_f32 && !weight.is_opaque() && groups > 1;
+        let is_one = is_plain && is_known && !weight.is_opaque() && groups > 1;
         Ok((is_one && conv.is_faster()).then_some(conv))
     }
 
@@ -139,7 +184,12 @@ impl Conv {
         };
         let [inputs, outputs] = self.channels;
         let is_whole = inputs % CHANNEL_BLOCK == 0 && outputs % CHANNEL_BLOCK == 0;
-        !is_whole && outputs >= LEAST_CHANNELS && used(self.pixels) > used(outputs)
+        let is_better = match self.out_dtype {
+            // Bytes of planes would be multiplied one by one, those of matrices are by fours.
+            Some(_) => self.pixels >= CHANNEL_BLOCK,
+            None => used(self.pixels) > used(outputs),
+        };
+        !is_whole && outputs >= LEAST_CHANNELS && is_better
     }
 
     /// The product, `(groups, channels, pixels)` for each image.
@@ -157,7 +207,8 @@ impl Conv {
         let image = reshape(b, image, shape(&[self.groups, inputs, self.pixels]))?;
         let weight = b.constant(self.weight.clone());
         let weight = reshape(b, weight, [self.groups, outputs, inputs].map(Dim::from).to_vec())?;
-        let attrs = MatmulAttrs { transpose_a: false, transpose_b: false, out_dtype: None };
+        let out_dtype = self.out_dtype;
+        let attrs = MatmulAttrs { transpose_a: false, transpose_b: false, out_dtype };
         let product = call_with(b, &MATMUL, &[weight, image], &attrs)?;
         let Some(bias) = bias else { return Ok(product) };
         let bias = reshape(b, bias, [self.groups, outputs, 1].map(Dim::from).to_vec())?;

@@ -96,6 +96,19 @@ fn sums_come_back_with_a_scale_for_each_channel_and_one_zero_point() {
 }
 
 #[test]
+fn scales_of_two_axes_are_those_of_each_pair_of_indices() {
+    let sums = ints(DType::I32, &[2, 2, 2], &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let args = [sums, floats(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), ints(DType::U8, &[], &[10])];
+    let of = |axis| RequantizeAttrs { axis, dtype: DType::U8 };
+    let last = [11.0, 14.0, 19.0, 26.0, 15.0, 22.0, 31.0, 42.0];
+    check(&REQUANTIZE, &of(1), &args, &[2, 2, 2], &last);
+    let first = [11.0, 12.0, 16.0, 18.0, 25.0, 28.0, 38.0, 42.0];
+    check(&REQUANTIZE, &of(0), &args, &[2, 2, 2], &first);
+    let error = call(&REQUANTIZE, &of(2), &args).unwrap_err().to_string();
+    assert!(error.contains("input `scale` must be one number or"), "{error}");
+}
+
+#[test]
 fn scales_must_fit_the_axis() {
     let x = floats(&[2, 3], &[0.0; 6]);
     let error = call(&QUANTIZE, &to(DType::U8), &[x.clone(), floats(&[2], &[1.0; 2])]);

@@ -108,7 +108,7 @@ impl Copy<'_> {
             let rows: Vec<PrimExpr> = (0..FOUR)
                 .map(|row| match row < valid {
                     true => load(emitter, term.clone() + row, ramp(column.clone(), lanes)),
-                    false => PrimExpr::zero(DType::I8).broadcast_to(lanes),
+                    false => PrimExpr::zero(self.p.ty.rhs).broadcast_to(lanes),
                 })
                 .collect();
             let halves: Vec<PrimExpr> =

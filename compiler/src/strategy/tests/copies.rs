@@ -7,7 +7,7 @@ use crate::codegen::testing::runnable_levels;
 use crate::executor::Loops;
 use crate::graph::interp::Tensor;
 use crate::graph::{ExprId, Function};
-use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType};
+use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType, Type};
 use crate::ops::nn::{ConvAttrs, PadAttrs, PadMode};
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
@@ -303,13 +303,15 @@ fn channels_in_blocks_become_pixels_in_vectors() {
 fn few_planes_become_channels_in_vectors() {
     for (channels, height, width) in [(2, 6, 50), (3, 5, 70), (3, 4, 256), (5, 3, 96), (2, 7, 640)]
     {
-        let mut net = Net::new();
-        let x = net.param(&[1, channels, height, width]);
-        let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![0i64, 2, 3, 1]));
-        let y = net.plain("nn.relu", &[y]);
-        let [from, to] =
-            [[1, channels, height, width], [1, height, width, channels]].map(|shape| dense(&shape));
-        check_vectors(&net.finish(y), &[from], &[to]);
+        for dtype in [DType::F32, DType::U8, DType::I16] {
+            let mut net = Net::new();
+            let shape = [1, channels, height, width];
+            let x = net.b.param("x", Type::tensor(&shape, dtype));
+            let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![0i64, 2, 3, 1]));
+            let y = net.plain("nn.relu", &[y]);
+            let [from, to] = [shape, [1, height, width, channels]].map(|shape| dense(&shape));
+            check_vectors(&net.finish(y), &[from], &[to]);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     without_vectors,
 };
 use crate::codegen::testing::runnable_levels;
-use crate::ir::{Attrs, DType};
+use crate::ir::{Attrs, DType, Type};
 use crate::target::Target;
 use crate::tir::{ForKind, Stmt};
 
@@ -49,6 +49,27 @@ fn product([a, b]: [&[i64]; 2], out: &[i64], b_constant: bool, [ta, tb]: [bool; 
     let function = net.finish(z);
     let second = if b_constant { Arg::Constant } else { Arg::Input(dense(b)) };
     check(&function, &[Arg::Input(dense(a)), second], &[dense(out)]);
+}
+
+#[test]
+fn products_of_doubles_are_tiles() {
+    let mut cases = Vec::new();
+    for (m, k, n) in [(1, 64, 10), (1, 33, 200), (7, 40, 96), (30, 17, 33)] {
+        for b_constant in [false, true] {
+            let mut net = Net::new();
+            let [x, w] =
+                [[m, k], [k, n]].map(|shape| net.b.param("x", Type::tensor(&shape, DType::F64)));
+            let plain = Attrs::new().with("transpose_a", false).with("transpose_b", false);
+            let y = net.call("nn.matmul", &[x, w], plain);
+            let second = if b_constant { Arg::Constant } else { Arg::Input(dense(&[k, n])) };
+            let args = [Arg::Input(dense(&[m, k])), second];
+            cases.push(case(&net.finish(y), &args, &[dense(&[m, n])]));
+        }
+    }
+    for case in &cases {
+        case.misses_nothing(&runnable_levels());
+    }
+    check_all(&cases, &runnable_levels());
 }
 
 #[test]

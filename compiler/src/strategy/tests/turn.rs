@@ -1,6 +1,5 @@
 //! Elements that change places are moved in blocks that are turned in registers.
 
-use super::families::{floats, ints};
 use super::{Arg, Case, Net, blocked, case, check, check_all, conv_attrs, dense};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::Function;
@@ -160,19 +159,27 @@ fn elements_of_every_width_are_turned() {
         let function = net.finish(y);
         let (args, results) = (dense(&shape), dense(&[50, 37]));
         assert!(turns(&function, &args, &results), "{dtype}");
-        let tensor = match dtype.is_float() {
-            true => floats(dtype, &[37, 50], &(0..37 * 50).map(f64::from).collect::<Vec<_>>()),
-            false => {
-                ints(dtype, &[37, 50], &(0..37 * 50).map(|i| i * 37 % 120).collect::<Vec<_>>())
+        cases.push(case(&function, &[Arg::Input(args)], &[results]));
+    }
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn blocks_of_narrow_elements_are_turned() {
+    let mut cases = Vec::new();
+    for dtype in [DType::U8, DType::I8, DType::F16] {
+        for channels in [32, 64, 24] {
+            let shape = [2, channels, 3, 17];
+            let mut net = Net::new();
+            let x = net.b.param("x", Type::tensor(&shape, dtype));
+            let y = net.plain("nn.relu", &[x]);
+            let function = net.finish(y);
+            let blocks = blocked(&shape, &[(1, 1), (1, 2)]);
+            for (from, to) in [(dense(&shape), blocks.clone()), (blocks, dense(&shape))] {
+                assert!(turns(&function, &from, &to), "{dtype} {from} to {to}");
+                cases.push(case(&function, &[Arg::Input(from)], &[to]));
             }
-        };
-        cases.push(Case {
-            name: format!("transpose of {dtype}"),
-            function,
-            tensors: vec![tensor],
-            args: vec![Arg::Input(args)],
-            results: vec![results],
-        });
+        }
     }
     check_all(&cases, &runnable_levels());
 }

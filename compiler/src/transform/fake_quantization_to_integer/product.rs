@@ -10,6 +10,7 @@ use crate::ops::nn::{self, AvgPoolAttrs, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::qnn::weights::{SignedWeights, int32s};
 use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::pass::Result;
+use crate::transform::calls::along_axis;
 
 /// Greatest magnitude of a product of an unsigned and a signed byte.
 pub(super) const MAX_PRODUCT: i64 = 255 * 128;
@@ -91,15 +92,11 @@ impl Lowering<'_> {
             return Ok(None);
         };
         let given = call.args.get(2).copied().flatten().map(|bias| self.rewriter.mapped(bias));
-        let bias = match given.map(|bias| self.numbers(bias)) {
-            None => None,
-            Some(Some(bias)) => Some(bias),
-            Some(None) => {
-                self.cx.missed(id, "the bias is no constant");
-                return Ok(None);
-            }
-        };
-        let Some(bias) = self.bias_of(&x, &weights, bias) else {
+        // A bias that is computed, or beyond what sums hold, is added to the numbers they stand for.
+        let known = given.and_then(|bias| self.numbers(bias));
+        let within = known.and_then(|bias| self.bias_of(&x, &weights, Some(bias)));
+        let added = given.filter(|_| within.is_none());
+        let Some(bias) = within.or_else(|| self.bias_of(&x, &weights, None)) else {
             self.cx.missed(id, "sums may be beyond 32 bits");
             return Ok(None);
         };
@@ -109,8 +106,12 @@ impl Lowering<'_> {
         let b = self.rewriter.builder();
         let (weight, bias) = (b.constant(weights.signed.weight.clone()), b.constant(bias));
         let args = vec![Some(x.q), Some(weight), Some(bias)];
+        let rank = 2 + attrs.strides.len();
         let sums = b.call_optional(op, args, Attrs::from_struct(&attrs)?)?;
-        self.sums(sums, &x, &weights, 1).map(Some)
+        let sums = self.sums(sums, &x, &weights, 1)?;
+        let Some(bias) = added else { return Ok(Some(sums)) };
+        let bias = along_axis(self.rewriter.builder(), bias, 1, rank)?;
+        self.call(&ADD, &[sums, bias], &()).map(Some)
     }
 
     /// A product of a dequantised tensor with a dequantised constant matrix.
