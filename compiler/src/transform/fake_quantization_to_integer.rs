@@ -25,7 +25,7 @@ use crate::ops::nn::{
     GLOBAL_MAX_POOL2D, MATMUL, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D, MaxPoolAttrs, PAD, PadAttrs,
     PadMode,
 };
-use crate::ops::qnn::{QUANTIZE, QuantizeAttrs, REQUANTIZE, RequantizeAttrs};
+use crate::ops::qnn::{DEQUANTIZE, QUANTIZE, QuantizeAttrs, REQUANTIZE, RequantizeAttrs};
 use crate::ops::reduce::{MEAN, ReduceAttrs};
 use crate::ops::tensor::{
     CONCATENATE, EXPAND_DIMS, RESHAPE, SPLIT, SQUEEZE, STRIDED_SLICE, TRANSPOSE,
@@ -107,6 +107,9 @@ impl Lowering<'_> {
         let is_any = |defs: &[&OpDef]| defs.iter().any(|def| op.is(def));
         if op.is(&QUANTIZE) {
             return self.quantize(id, call);
+        }
+        if op.is(&DEQUANTIZE) {
+            return self.of_unsigned(call);
         }
         if op.is(&REQUANTIZE) {
             return self.signed_requantize(call);

@@ -76,9 +76,11 @@ impl Lowering<'_> {
     pub(super) fn affine(&self, new: ExprId) -> Option<Affine> {
         let expr = self.rewriter.built().expr(new);
         let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = expr else { return None };
-        if !op.is(&DEQUANTIZE) {
-            return None;
-        }
+        if op.is(&DEQUANTIZE) { self.affine_call(args, attrs) } else { None }
+    }
+
+    /// The same of arguments in the new function.
+    fn affine_call(&self, args: &[Option<ExprId>], attrs: &Attrs) -> Option<Affine> {
         let DequantizeAttrs { axis, block_size, dtype } = attrs.parse().ok()?;
         let q = (*args.first()?)?;
         let held = self.dtype(q);
@@ -105,6 +107,14 @@ impl Lowering<'_> {
             zeros.iter_mut().for_each(|zero| *zero += FLIP);
         }
         Some(Affine { q: unsigned.unwrap_or(q), scale, axis, zeros })
+    }
+
+    /// Dequantised signed bytes that are made of unsigned ones, by these.
+    pub(super) fn of_unsigned(&mut self, call: &Call) -> Result<Option<ExprId>> {
+        let args = self.rewriter.args(call);
+        let is_made = args.first().copied().flatten().is_some_and(|q| self.unsigned[q].is_some());
+        let x = self.affine_call(&args, &call.attrs).filter(|x| is_made && x.zeros.len() == 1);
+        x.map(|x| self.dequantize(&x)).transpose()
     }
 
     /// The numbers of a constant, dequantised or not.

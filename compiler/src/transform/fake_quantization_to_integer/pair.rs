@@ -25,14 +25,14 @@ const MAX_ZERO: i64 = 1 << 16;
 #[derive(Clone, Copy)]
 pub(super) struct Bytes {
     pub(super) q: ExprId,
-    zero: i64,
+    pub(super) zero: i64,
     computed: Option<ExprId>,
 }
 
 impl Bytes {
-    /// Bytes without a zero point.
-    pub(super) fn new(q: ExprId) -> Bytes {
-        Bytes { q, zero: 0, computed: None }
+    /// Bytes with a zero point that is known.
+    pub(super) fn new(q: ExprId, zero: i64) -> Bytes {
+        Bytes { q, zero, computed: None }
     }
 }
 
@@ -40,7 +40,7 @@ impl Lowering<'_> {
     /// Dequantised bytes of one scale as what is multiplied.
     fn bytes_of(&self, x: &Affine) -> Option<Bytes> {
         let is_bytes = x.is_single() && self.dtype(x.q).bits() == 8;
-        is_bytes.then(|| Bytes { zero: x.zeros[0], ..Bytes::new(x.q) })
+        is_bytes.then(|| Bytes::new(x.q, x.zeros[0]))
     }
 
     /// Bytes that were cast to `int32`, less a scalar if one is taken from them.
@@ -70,7 +70,7 @@ impl Lowering<'_> {
         let expr = self.rewriter.built().expr(new);
         let q = expr.as_call().filter(|_| expr.is_call_of(&CAST))?.args.first().copied()??;
         let is_byte = matches!(self.dtype(q), DType::I8 | DType::U8);
-        (is_byte && self.dtype(new) == DType::I32).then(|| Bytes::new(q))
+        (is_byte && self.dtype(new) == DType::I32).then(|| Bytes::new(q, 0))
     }
 
     /// A product of dequantised bytes of one scale each.

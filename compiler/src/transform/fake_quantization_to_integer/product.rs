@@ -1,7 +1,8 @@
 //! Sums of products of dequantised numbers, and means, as sums of 32-bit integers.
 
-use super::Lowering;
 use super::affine::Affine;
+use super::pair::Bytes;
+use super::{FLIP, Lowering};
 use crate::graph::{Call, ExprId};
 use crate::ir::{Attrs, Constant, DType, Dim, TensorType, normalize_axis};
 use crate::ops::Op;
@@ -32,6 +33,12 @@ impl Lowering<'_> {
     fn activations(&self, call: &Call) -> Option<Affine> {
         let x = self.affine_arg(call, 0)?;
         (x.is_single() && self.dtype(x.q).bits() == 8).then_some(x)
+    }
+
+    /// Activations as unsigned bytes.
+    fn unsigned_activations(&mut self, x: Affine) -> Result<Affine> {
+        let bytes = self.flipped(Bytes::new(x.q, x.zeros[0]), DType::U8, FLIP)?;
+        Ok(Affine { q: bytes.q, zeros: vec![bytes.zero], ..x })
     }
 
     /// Constant weights whose output channels run along an axis.
@@ -91,6 +98,7 @@ impl Lowering<'_> {
             self.cx.missed(id, "the weights are no constant that can be int8 without a zero point");
             return Ok(None);
         };
+        let x = self.unsigned_activations(x)?;
         let given = call.args.get(2).copied().flatten().map(|bias| self.rewriter.mapped(bias));
         // A bias that is computed, or beyond what sums hold, is added to the numbers they stand for.
         let known = given.and_then(|bias| self.numbers(bias));
@@ -141,6 +149,7 @@ impl Lowering<'_> {
             self.cx.missed(id, what);
             return Ok(None);
         };
+        let x = self.unsigned_activations(x)?;
         let Some(bias) = self.bias_of(&x, &weights, None) else {
             self.cx.missed(id, "sums may be beyond 32 bits");
             return Ok(None);
@@ -236,6 +245,7 @@ impl Lowering<'_> {
         else {
             return Ok(None);
         };
+        let x = self.unsigned_activations(x)?;
         let newshape = [rows, count].map(Dim::from).to_vec();
         let matrix = self.call(&RESHAPE, &[x.q], &ReshapeAttrs { newshape })?;
         let ones = self.rewriter.builder().constant(ones);
@@ -263,6 +273,7 @@ impl Lowering<'_> {
         let Ok(ones) = Constant::splat(TensorType::from_consts(&dims, DType::I8), &[1]) else {
             return Ok(None);
         };
+        let x = self.unsigned_activations(x)?;
         let conv = ConvAttrs {
             strides: attrs.strides,
             padding: attrs.padding,

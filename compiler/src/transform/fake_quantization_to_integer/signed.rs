@@ -31,7 +31,7 @@ impl Lowering<'_> {
         let Some(bias) = bias.and_then(|bias| int32s(&[bias.len() as i64], &bias)) else {
             return Ok(None);
         };
-        let x = self.flipped(Bytes::new(x), DType::U8, FLIP)?.q;
+        let x = self.flipped(Bytes::new(x, 0), DType::U8, FLIP)?.q;
         let attrs = ConvAttrs { pad_value: attrs.pad_value + FLIP, ..attrs };
         let b = self.rewriter.builder();
         let bias = b.constant(bias);
@@ -53,7 +53,7 @@ impl Lowering<'_> {
         let Some(bias) = self.bias_of_signed(x, weight, axis, attrs.out_dtype, None) else {
             return Ok(None);
         };
-        let x = self.flipped(Bytes::new(x), DType::U8, FLIP)?.q;
+        let x = self.flipped(Bytes::new(x, 0), DType::U8, FLIP)?.q;
         let sums = self.call(&MATMUL, &[x, weight], attrs)?;
         self.add_to(sums, &bias).map(Some)
     }
