@@ -84,12 +84,14 @@ impl Emitter {
         let wide: Vec<(VarId, i64)> = axes.iter().copied().filter(|axis| axis.1 != 1).collect();
         let [around @ .., (outer, count), (inner, few)] = wide.as_slice() else { return None };
         let (outer, count, inner, few) = (*outer, *count, *inner, *few);
-        let bits = dtype.bits();
         // Floats of 8 bits are wider in registers than their vectors.
-        let mut fits = matches!(bits, 16 | 32) || (bits == 8 && dtype.is_int());
+        let mixes =
+            |dtype: DType| matches!(dtype.bits(), 16 | 32) || (dtype.bits() == 8 && dtype.is_int());
+        let mut read = None;
+        let mut fits = mixes(dtype);
         stmt.walk_exprs(&mut |expr| {
             if let PrimExpr::Load { dtype, .. } = expr {
-                fits &= dtype.bits() == bits;
+                fits &= mixes(*dtype) && *read.get_or_insert(dtype.bits()) == dtype.bits();
             }
         });
         if !fits {

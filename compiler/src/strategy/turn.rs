@@ -23,6 +23,7 @@ const LEAST_SIDE: i64 = 4;
 const NARROW_VECTOR_BITS: u32 = 128;
 
 /// The statement for one element, of which some loads are turned.
+#[derive(Clone)]
 struct Element {
     stmt: Stmt,
     /// The variable of each axis; none where the extent is one.
@@ -80,20 +81,55 @@ impl Emitter {
             }
         }
         for (axis, runs) in [(element.written, &written), (element.read, &read)] {
-            let rest = runs.iter().filter(plain);
-            parts.extend(rest.map(|run| self.plain_run(spec, &element, axis, run)));
+            for run in runs.iter().filter(plain) {
+                parts.push(self.rest_of_block(spec, &element, axis, run)?);
+            }
         }
         Some(Stmt::seq(parts))
     }
 
-    /// Loops over the elements of a part of a block, one by one.
-    fn plain_run(&mut self, spec: &BufferSpec, element: &Element, cut: usize, run: &Run) -> Stmt {
+    /// A part of a block along an axis, in smaller blocks without padding, and what is left one by one.
+    fn rest_of_block(
+        &mut self,
+        spec: &BufferSpec,
+        element: &Element,
+        axis: usize,
+        run: &Run,
+    ) -> Option<Stmt> {
+        let other = if axis == element.written { element.read } else { element.written };
+        let (mut first, mut left) = (run.first, run.valid);
+        let mut parts = Vec::new();
+        while left >= LEAST_SIDE {
+            let side = 1 << left.ilog2();
+            let small = Element { side, ..element.clone() };
+            let cut = Run { first, loops: Vec::new(), valid: side };
+            for others in runs(spec.shape()[other], None, &small)? {
+                let [columns, rows] =
+                    if axis == small.written { [&cut, &others] } else { [&others, &cut] };
+                parts.push(self.turned_run(spec, &small, columns, rows, false)?);
+            }
+            (first, left) = (first + side, left - side);
+        }
+        if left > 0 {
+            parts.push(self.one_by_one(spec, element, axis, [first, left]));
+        }
+        Some(Stmt::seq(parts))
+    }
+
+    /// Loops over the elements of so many places along an axis from the first on.
+    fn one_by_one(
+        &mut self,
+        spec: &BufferSpec,
+        element: &Element,
+        cut: usize,
+        [first, count]: [i64; 2],
+    ) -> Stmt {
         let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
         let mut loops = Vec::new();
         for (axis, var) in element.vars.iter().enumerate() {
             let Some(var) = *var else { continue };
             let (first, extent) =
-                if axis == cut { (run.first, run.valid) } else { (0, spec.shape()[axis]) };
+                if axis == cut { (first, count) } else { (0, spec.shape()[axis]) };
             let (index, counter) = self.counter("b", extent);
             values.insert(var, index + first);
             loops.push((counter, extent));
