@@ -214,7 +214,12 @@ fn weights_are_widened_to_words_once_for_many_tiles() {
 fn matrix_products_of_bytes() {
     let mut cases = Vec::new();
     for (m, k, n) in [(1, 64, 48), (7, 33, 16), (50, 128, 100), (3, 5, 9), (20, 4, 33)] {
-        for (lhs, rhs) in [(DType::U8, DType::I8), (DType::I8, DType::I8), (DType::U8, DType::U8)] {
+        for (lhs, rhs) in [
+            (DType::U8, DType::I8),
+            (DType::I8, DType::U8),
+            (DType::I8, DType::I8),
+            (DType::U8, DType::U8),
+        ] {
             for transpose_b in [false, true] {
                 let matrix = if transpose_b { [n, k] } else { [k, n] };
                 let tensors = vec![bytes(lhs, &[2, m, k], 3), bytes(rhs, &matrix, 4)];
@@ -245,11 +250,16 @@ fn computed_matrices_of_bytes_are_copied_four_terms_at_a_time() {
     let mut cases = Vec::new();
     for (m, k, n) in [(7, 33, 16), (50, 128, 100), (4, 3, 9), (20, 4, 53), (9, 22, 2), (5, 18, 130)]
     {
-        for (batch, transpose_b) in [(1, false), (2, false), (1, true), (2, true)] {
+        for (batch, transpose_b, [lhs, rhs]) in [
+            (1, false, [DType::U8, DType::I8]),
+            (2, false, [DType::I8, DType::U8]),
+            (1, true, [DType::I8, DType::U8]),
+            (2, true, [DType::U8, DType::I8]),
+        ] {
             let matrix = if transpose_b { [n, k] } else { [k, n] };
             let shapes = [vec![2, m, k], [vec![batch], matrix.to_vec()].concat()];
             let [x, y] = shapes.clone();
-            let tensors = vec![bytes(DType::U8, &x, 3), bytes(DType::I8, &y, 4)];
+            let tensors = vec![bytes(lhs, &x, 3), bytes(rhs, &y, 4)];
             let mut net = Net::new();
             let params: Vec<_> = tensors.iter().map(|t| net.b.param("x", t.ty())).collect();
             let out_dtype = Some(DType::I32);

@@ -322,6 +322,39 @@ fn convolutions_of_signed_bytes_are_those_of_unsigned_ones() {
 }
 
 #[test]
+fn biases_beyond_sums_are_added_to_the_numbers_they_stand_for() {
+    let mut net = Net::default();
+    let x = net.0.param("x", Type::tensor(&[1, 8, 4, 4], DType::U8));
+    let scale = |net: &mut Net, of| net.0.constant(Constant::scalar(of, DType::F32).unwrap());
+    let dequantized = |net: &mut Net, q, of| {
+        let scale = scale(net, of);
+        net.op_with(
+            "qnn.dequantize",
+            &[q, scale],
+            &DequantizeAttrs { axis: 0, block_size: 0, dtype: DType::F32 },
+        )
+    };
+    let image = dequantized(&mut net, x, 0.001);
+    let weight = signed_constant(&mut net, &[8, 8, 1, 1]);
+    let weight = dequantized(&mut net, weight, 0.001);
+    // 2 to the power of 13 is more than 2 to the power of 32 steps of a millionth.
+    let bias = net.0.constant(Constant::from_f32(&[8], &[8192.0; 8]).unwrap());
+    let sums = net.op_with("nn.conv2d", &[image, weight, bias], &ConvAttrs::of_rank(2));
+    let before = net.finish(sums);
+    let after = after(&FakeQuantizationToInteger, before.clone());
+    assert_eq!(byte_sums(&after, &CONV2D), 1);
+    let args = bytes_for(&before);
+    let numbers = |function: &Function| {
+        let module = IRModule::from_function(function.clone());
+        let found = evaluate(&module, "main", &args).unwrap();
+        found.as_tensor().unwrap().to_constant().unwrap().to_f64_vec().unwrap()
+    };
+    let [found, expected] = [&after, &before].map(numbers);
+    let off = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(off < 0.001, "{off}");
+}
+
+#[test]
 fn what_is_no_zero_point_of_bytes_is_taken_from_integers() {
     // One with more axes than the bytes, and one that no byte is near.
     for (shape, zero) in [(&[1, 1, 1][..], 3), (&[], 1 << 20)] {
