@@ -111,11 +111,12 @@ pub static REQUANTIZE: OpDef = OpDef::new(
 .attributes::<RequantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
-/// Checks that there is a scale, or one for each index of axes side by side or block of an axis, and one
-/// zero point or as many, of the given type.
+/// Checks that there is a scale, or one for each index of at most so many axes side by side or block of
+/// an axis, and one zero point or as many, of the given type.
 fn check_scales(
     cx: &InferCx<'_>,
     axis: i64,
+    most_axes: usize,
     block_size: i64,
     zero_point: DType,
 ) -> Result<(), TypeError> {
@@ -125,7 +126,7 @@ fn check_scales(
     if !is_single || block_size != 0 {
         let axis = cx.axis(0, axis)?;
         let expected: Vec<Dim> = if block_size == 0 {
-            let axes = scale.shape.rank().clamp(1, x.shape.rank() - axis);
+            let axes = scale.shape.rank().clamp(1, most_axes.min(x.shape.rank() - axis));
             x.shape[axis..axis + axes].to_vec()
         } else {
             ensure!(
@@ -174,7 +175,7 @@ fn infer_quantize(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         precision.is_float() && !precision.is_storage_only(),
         "attribute `precision` must be a float of at least 16 bits, but it is {precision}"
     );
-    check_scales(cx, attrs.axis, attrs.block_size, attrs.dtype)?;
+    check_scales(cx, attrs.axis, 1, attrs.block_size, attrs.dtype)?;
     Ok(TensorType::new(x.shape.clone(), attrs.dtype).into())
 }
 
@@ -190,7 +191,7 @@ fn infer_dequantize(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         "attribute `dtype` must be a float of at least 16 bits, but it is {}",
         attrs.dtype
     );
-    check_scales(cx, attrs.axis, attrs.block_size, x.dtype)?;
+    check_scales(cx, attrs.axis, 1, attrs.block_size, x.dtype)?;
     Ok(TensorType::new(x.shape.clone(), attrs.dtype).into())
 }
 
@@ -203,7 +204,7 @@ fn infer_requantize(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         "attribute `dtype` must be an integer of at most 16 bits, but it is {}",
         attrs.dtype
     );
-    check_scales(cx, attrs.axis, 0, attrs.dtype)?;
+    check_scales(cx, attrs.axis, usize::MAX, 0, attrs.dtype)?;
     Ok(TensorType::new(x.shape.clone(), attrs.dtype).into())
 }
 

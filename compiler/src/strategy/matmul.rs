@@ -216,7 +216,7 @@ impl Emitter {
         let [from, by, sum] = [lhs, rhs, inner].map(|stage| self.dag.dtype(stage));
         let (l, r, o) = (self.dag.shape(lhs), self.dag.shape(rhs), self.dag.shape(inner));
         let Some(ty) = TileType::of(from, by, sum, self.packing) else {
-            return refused("of other types than float32, float16 and integers of 8 bits");
+            return refused("of other types than float16, float32, float64 and integers of 8 bits");
         };
         let stored = self.materialised.get(&rhs).copied();
         let dense = stored.is_none_or(|buffer| self.func.buffers[buffer].spec.is_dense());

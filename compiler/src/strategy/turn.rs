@@ -69,19 +69,19 @@ impl Emitter {
         let written = runs(shape[element.written], element.written_block, &element)?;
         let read = runs(shape[element.read], element.read_block, &element)?;
         // Lanes that pad a block are written for elements of 32 bits alone.
-        let plain = |run: &&Run| dtype.bits() != 32 && run.valid < element.side;
-        let overruns = written.iter().any(|run| !plain(&run) && run.valid < element.side);
+        let is_part = |run: &&Run| dtype.bits() != 32 && run.valid < element.side;
+        let overruns = written.iter().any(|run| !is_part(&run) && run.valid < element.side);
         if overruns && !overrun {
             return None;
         }
         let mut parts = Vec::new();
-        for columns in written.iter().filter(|run| !plain(run)) {
-            for rows in read.iter().filter(|run| !plain(run)) {
+        for columns in written.iter().filter(|run| !is_part(run)) {
+            for rows in read.iter().filter(|run| !is_part(run)) {
                 parts.push(self.turned_run(spec, &element, columns, rows, overruns)?);
             }
         }
         for (axis, runs) in [(element.written, &written), (element.read, &read)] {
-            for run in runs.iter().filter(plain) {
+            for run in runs.iter().filter(is_part) {
                 parts.push(self.rest_of_block(spec, &element, axis, run)?);
             }
         }

@@ -28,7 +28,8 @@ const QNN_OPS: [&OpDef; 3] = [&QUANTIZE, &DEQUANTIZE, &REQUANTIZE];
 /// Lanes of a convolution are output channels, and those of a group that has no whole blocks are padding
 /// in part, or stored one by one; lanes of the product, one for each group, of weights and the pixels of
 /// all planes, are pixels. Element-wise operators that follow are computed in the product's shape, so
-/// that they can be part of its kernel. Sums are taken in the same order.
+/// that they can be part of its kernel, and so are sums of bytes quantised. Sums are taken in the same
+/// order.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn group_conv2d_to_matmul(
     function: Function,
@@ -72,7 +73,11 @@ fn of_product(
     whole: &Shape,
 ) -> Result<Option<ExprId>> {
     let args: Vec<ExprId> = call.args.iter().flatten().copied().collect();
-    let Some(first) = args.iter().find_map(|arg| products.get(arg)) else { return Ok(None) };
+    // A product that is repeated along an axis has other elements at its places.
+    let is_whole =
+        |arg: &ExprId| rewriter.old().ty(*arg).as_tensor().is_some_and(|ty| ty.shape == *whole);
+    let mut wholes = args.iter().filter(|arg| is_whole(arg));
+    let Some(first) = wholes.find_map(|arg| products.get(arg)) else { return Ok(None) };
     let scaled =
         QNN_OPS.iter().any(|def| op.is(def)) && call.attrs.int("block_size").unwrap_or(0) == 0;
     let takes = scaled
@@ -82,7 +87,7 @@ fn of_product(
         return Ok(None);
     }
     let shape = tensor_shape(rewriter.builder(), *first);
-    // Image, group, channel and pixel; `qnn` operators have scales of all channels.
+    // Image, group, channel and pixel; sums have scales of all channels.
     let [.., groups, channels, _] = shape.as_slice() else { return Ok(None) };
     let by_group = vec![groups.clone(), channels.clone()];
     let mut attrs = call.attrs.clone();
@@ -94,11 +99,15 @@ fn of_product(
         let b = rewriter.builder();
         let is_one = of_arg.iter().all(|dim| dim.as_const() == Some(1));
         operands.push(match products.get(arg) {
-            Some(&product) if tensor_shape(b, product) == shape => product,
+            Some(&product) if of_arg == *whole && tensor_shape(b, product) == shape => product,
             _ if of_arg == *whole => reshape(b, new, shape.clone())?,
             _ if is_one && of_arg.rank() == 0 => new,
             _ if is_one => reshape(b, new, Vec::new())?,
-            _ if scaled && position > 0 && attrs.int("axis") == Some(1) && of_arg.rank() == 1 => {
+            _ if op.is(&REQUANTIZE)
+                && position > 0
+                && attrs.int("axis") == Some(1)
+                && of_arg.rank() == 1 =>
+            {
                 reshape(b, new, by_group.clone())?
             }
             _ => return Ok(None),

@@ -294,6 +294,18 @@ mod tests {
     use crate::target::Target;
 
     #[test]
+    fn steps_are_a_share_of_the_outputs() {
+        let of = |values: &[f32]| vec![Constant::from_f32(&[values.len() as i64], values).unwrap()];
+        let expected = of(&[3.0, -4.0]);
+        assert!(steps_away(&of(&[3.0, -3.8]), &expected, 0.05));
+        assert!(!steps_away(&of(&[3.0, -3.7]), &expected, 0.05));
+        assert!(!steps_away(&of(&[f32::NAN, -4.0]), &expected, 0.5));
+        assert!(!steps_away(&of(&[3.0]), &expected, 0.5));
+        assert!(!steps_away(&[], &expected, 0.5));
+        assert!(steps_away(&of(&[0.0]), &of(&[0.0]), 0.05));
+    }
+
+    #[test]
     fn random_inputs_are_in_range_and_the_same_each_time() {
         for dtype in DType::all().filter(|dtype| !dtype.is_storage_only()) {
             let ty = TensorType::from_consts(&[100], dtype);

@@ -104,6 +104,10 @@ fn scales_of_two_axes_are_those_of_each_pair_of_indices() {
     check(&REQUANTIZE, &of(1), &args, &[2, 2, 2], &last);
     let first = [11.0, 12.0, 16.0, 18.0, 25.0, 28.0, 38.0, 42.0];
     check(&REQUANTIZE, &of(0), &args, &[2, 2, 2], &first);
+    // Not where models have them.
+    let sums = floats(&[2, 2, 2], &[0.0; 8]);
+    let error = call(&QUANTIZE, &to(DType::U8), &[sums, floats(&[2, 2], &[1.0; 4])]);
+    assert!(error.unwrap_err().to_string().contains("input `scale` must be one number or"));
     let error = call(&REQUANTIZE, &of(2), &args).unwrap_err().to_string();
     assert!(error.contains("input `scale` must be one number or"), "{error}");
 }
