@@ -168,7 +168,8 @@ impl Emitter {
         let mut replaced: Replaced = Vec::new();
         for load in loads {
             let dtype = load.dtype();
-            if dtype == DType::Bool {
+            // What is stored may be narrower than what is picked, which is in whole registers.
+            if dtype == DType::Bool || lanes > self.machine.lanes(dtype) {
                 return None;
             }
             let picked = self.picked(&load, var, lanes)?;

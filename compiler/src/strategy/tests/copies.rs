@@ -8,6 +8,7 @@ use crate::executor::Loops;
 use crate::graph::interp::Tensor;
 use crate::graph::{ExprId, Function};
 use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType, Type};
+use crate::ops::elementwise::CastAttrs;
 use crate::ops::nn::{ConvAttrs, PadAttrs, PadMode};
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
@@ -303,12 +304,25 @@ fn channels_in_blocks_become_pixels_in_vectors() {
 fn few_planes_become_channels_in_vectors() {
     for (channels, height, width) in [(2, 6, 50), (3, 5, 70), (3, 4, 256), (5, 3, 96), (2, 7, 640)]
     {
-        for dtype in [DType::F32, DType::U8, DType::I16] {
+        for (read, stored) in [
+            (DType::F32, DType::F32),
+            (DType::U8, DType::U8),
+            (DType::I16, DType::I16),
+            (DType::I32, DType::U8),
+            (DType::U8, DType::F32),
+        ] {
             let mut net = Net::new();
             let shape = [1, channels, height, width];
-            let x = net.b.param("x", Type::tensor(&shape, dtype));
+            let x = net.b.param("x", Type::tensor(&shape, read));
             let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![0i64, 2, 3, 1]));
             let y = net.plain("nn.relu", &[y]);
+            let y = match read == stored {
+                true => y,
+                false => {
+                    let attrs = Attrs::from_struct(&CastAttrs::to(stored)).unwrap();
+                    net.call("cast", &[y], attrs)
+                }
+            };
             let [from, to] = [shape, [1, height, width, channels]].map(|shape| dense(&shape));
             check_vectors(&net.finish(y), &[from], &[to]);
         }
