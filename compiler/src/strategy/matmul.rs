@@ -164,6 +164,20 @@ impl MatMul {
         broadcast(&self.rhs.batch, &self.batch, batch).into_iter().chain(last).collect()
     }
 
+    /// The index of an element of the left operand, by its row's place in the result and its place
+    /// along the sums.
+    fn lhs_index(&self, place: Vec<PrimExpr>) -> Vec<PrimExpr> {
+        let mut extents = self.batch.clone();
+        extents.insert(self.row_axis, self.rows.most);
+        extents.push(self.k);
+        let mut at = broadcast(&self.lhs_shape, &extents, &place);
+        if self.transpose_a {
+            let last = at.len() - 1;
+            at.swap(last - 1, last);
+        }
+        at
+    }
+
     /// Whether it is a product of floats with so many rows in each matrix of such a batch.
     pub(super) fn has_rows(&self, batch: &[i64], rows: i64) -> bool {
         let is_plain =
@@ -434,8 +448,9 @@ impl Emitter {
     /// Whether rows lie one behind the other, each step of a sum reads one term of them, and they are so
     /// many that, with what is made of them, they come from beyond the second cache level.
     fn streams_rows(&self, p: &MatMul) -> bool {
-        let rows = p.batch.iter().product::<i64>().saturating_mul(p.rows.most);
-        let bytes = rows.saturating_mul(p.k).saturating_mul(p.ty.bytes());
+        let terms =
+            p.lhs_shape.iter().fold(1, |product: i64, &extent| product.saturating_mul(extent));
+        let bytes = terms.saturating_mul(p.ty.bytes());
         let is_plain = !p.transpose_a
             && p.row_axis == p.batch.len()
             && p.rhs.share() == 1
@@ -554,19 +569,8 @@ impl Emitter {
             Some(wide) => emitter.func.load(wide, [k.clone() + depth, offset]),
             None => emitter.weight(p, at(column.clone() + offset, k.clone() + depth)),
         };
-        let extents = {
-            let mut extents = p.batch.clone();
-            extents.insert(p.row_axis, p.rows.most);
-            extents.push(p.k);
-            extents
-        };
         let value = |[_, i]: [&PrimExpr; 2], _: PrimExpr, depth: PrimExpr| {
-            let mut at = broadcast(&p.lhs_shape, &extents, &place.index(p, i, k.clone() + depth));
-            if p.transpose_a {
-                let last = at.len() - 1;
-                at.swap(last - 1, last);
-            }
-            (p.lhs, at)
+            (p.lhs, p.lhs_index(place.index(p, i, k.clone() + depth)))
         };
         let stored = |term: &PrimExpr| match p.rhs.share() {
             1 => term.clone(),
@@ -580,7 +584,7 @@ impl Emitter {
             column: tile_column,
             rows: streamed.then(|| Streamed {
                 buffer: p.lhs,
-                first: place.index(p, &PrimExpr::index(0), PrimExpr::index(0)),
+                first: p.lhs_index(place.index(p, &PrimExpr::index(0), PrimExpr::index(0))),
                 rows: size,
                 length: p.k,
             }),

@@ -171,6 +171,13 @@ fn rows_that_stream_by_are_asked_for() {
     check_all(&[case], &runnable_levels());
 }
 
+/// Rows that are those of each matrix of a batch, and have no axis for it or one of one element.
+#[test]
+fn rows_for_all_matrices_stream_by() {
+    product([&[384, 384], &[2, 384, 8]], &[2, 384, 8], true, [false; 2]);
+    product([&[1, 384, 384], &[2, 384, 8]], &[2, 384, 8], true, [false; 2]);
+}
+
 #[test]
 fn weights_that_are_computed_are_packed() {
     for (x, w, groups) in [
