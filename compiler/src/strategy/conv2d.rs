@@ -6,6 +6,7 @@
 
 mod depthwise;
 mod taps;
+mod terms;
 
 use super::cover::adjacent;
 use super::emit::Emitter;
@@ -518,7 +519,7 @@ impl Emitter {
     ) -> Option<(BufferId, Stmt)> {
         let Direct { conv, block } = *direct;
         let buffer = self.words(conv.ty, columns, [conv.work(block).depth, tiles])?;
-        let fill = self.sum(direct, &|emitter, at, step| {
+        let fill = self.sum(direct, None, &|emitter, at, step| {
             emitter.widen_step(Words { buffer, step }, columns, &direct.weight(place, &at))
         });
         Some((buffer, Stmt::block("wide", fill)))
@@ -627,7 +628,8 @@ impl Emitter {
             });
             Stmt::seq(stmts)
         };
-        let sum = self.sum(direct, &step);
+        let within = self.lines_within(conv, y, lines.size);
+        let sum = self.sum(direct, within.as_ref(), &step);
         let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
             vec![
                 n.clone(),
@@ -639,51 +641,6 @@ impl Emitter {
         let store =
             tile.store(self, &Outcome { root: conv.root, inner: conv.inner, index: &index });
         tile.wrap(Stmt::seq([clear, sum, store]))
-    }
-
-    /// Loops over the steps of a sum; `step` is handed channel and tap, and the step's number.
-    fn sum(
-        &mut self,
-        direct: &Direct<'_>,
-        step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
-    ) -> Stmt {
-        let Direct { conv, block } = *direct;
-        let Some(size) = block else {
-            return self.taps(conv, 0, conv.in_channels, 1, conv.ty.depth(), step);
-        };
-        let (blocks, rest) = (conv.in_channels / size, conv.in_channels % size);
-        let parts = [(0, blocks, size), (blocks * size, i64::from(rest > 0), rest)];
-        let parts = parts.into_iter().filter(|(_, blocks, _)| *blocks > 0);
-        let sums = parts.map(|(first, blocks, size)| self.taps(conv, first, blocks, size, 1, step));
-        Stmt::seq(sums.collect::<Vec<_>>())
-    }
-
-    /// Loops over blocks of input channels, taps, some of a row at once, and the channels of a block.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "three extents and two steps of one nest of loops"
-    )]
-    fn taps(
-        &mut self,
-        conv: &Conv,
-        first: i64,
-        blocks: i64,
-        size: i64,
-        row: i64,
-        step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
-    ) -> Stmt {
-        let [kh, kw] = [conv.kernel[0], (conv.kernel[1] + row - 1) / row];
-        let (b, b_var) = self.counter("cb", blocks);
-        let (ky, ky_var) = self.counter("ky", kh);
-        let (kx, kx_var) = self.counter("kx", kw);
-        let steps = conv.ty.steps(size);
-        let (c, c_var) = self.counter("c", steps);
-        let taps = (b.clone() * kh + ky.clone()) * kw + kx.clone();
-        let number = taps * steps + c.clone() + conv.ty.steps(first) * kh * kw;
-        let channel = b * size + first + c * conv.ty.depth();
-        let stmt = step(self, [channel, ky, kx * row], &number);
-        let stmt = around(kx_var, kw, around(c_var, steps, stmt));
-        around(b_var, blocks, around(ky_var, kh, stmt))
     }
 }
 

@@ -96,6 +96,17 @@ fn convolutions_of_bytes() {
             });
         }
     }
+    // A border of zeros, which adds nothing.
+    for inputs in [32, 5] {
+        let shape = [1, inputs, 6, 7];
+        cases.push(Conv {
+            x: (DType::U8, shape.to_vec()),
+            weight: (DType::I8, vec![24, inputs, 5, 5]),
+            attrs: ConvAttrs { padding: vec![2; 4], ..plain() },
+            spec: dense(&shape),
+            blocks: true,
+        });
+    }
     // Groups of whole blocks, of parts of one, and of one channel each.
     for (inputs, outputs, groups) in [(64, 32, 2), (24, 48, 2), (20, 20, 20), (48, 48, 48)] {
         for weight in [DType::I8, DType::U8] {

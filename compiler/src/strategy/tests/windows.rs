@@ -228,3 +228,30 @@ fn rows_of_convolutions_of_planes_share_lines() {
         }
     }
 }
+
+/// Lines of a kernel that read the border above or below an image alone add nothing to sums.
+#[test]
+fn lines_of_kernels_beyond_the_image_are_left_out() {
+    for (input, kernel, stride, padding, dilation) in [
+        ([1, 16, 7, 7], [5, 5], 1, [2; 4], 1),
+        // An image of one line, and results of the border alone.
+        ([1, 24, 1, 20], [5, 3], 1, [2, 1, 2, 1], 1),
+        ([1, 16, 2, 9], [3, 3], 1, [5, 1, 4, 1], 1),
+        ([2, 16, 9, 6], [3, 3], 2, [1; 4], 1),
+        ([1, 40, 6, 9], [4, 2], 1, [5, 0, 3, 1], 2),
+        // Planes.
+        ([1, 3, 8, 9], [7, 3], 2, [3, 1, 3, 1], 1),
+    ] {
+        let attrs = conv_attrs(stride, padding, dilation, 1);
+        let weight = [40, input[1], kernel[0], kernel[1]];
+        conv(&input, &weight, attrs, dense(&input), |shape| blocked(shape, &[]));
+    }
+    let mut net = Net::new();
+    let (x, w) = (net.param(&[1, 16, 7, 7]), net.param(&[16, 16, 5, 5]));
+    let sums = net.call("nn.conv2d", &[x, w], conv_attrs(1, [2; 4], 1, 1));
+    let args = [Arg::Input(blocked(&[1, 16, 7, 7], &[])), Arg::Constant];
+    let case = case(&net.finish(sums), &args, &[blocked(&[1, 16, 7, 7], &[])]);
+    let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+    let text = case.schedule(&[target.with_cpu("x86-64-v4").unwrap()]).0.signature().to_string();
+    assert!(text.contains("for ky in serial(max(2 - y, 0), "), "{text}");
+}
