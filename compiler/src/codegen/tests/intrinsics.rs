@@ -398,6 +398,32 @@ fn the_interpreter_and_the_compiler_agree_on_polynomials() {
     }
 }
 
+/// Numbers that are not large are reduced in less time, unless others of their vector are large.
+#[test]
+fn sines_are_the_same_whatever_is_beside_them() {
+    let near = || (0..512).map(|i| f32::from_bits(0x3a00_0001 + i * 0x0002_c4a3));
+    let beside = |other: f32| near().flat_map(move |x| [x, other]).collect::<Vec<f32>>();
+    for intrinsic in [Intrinsic::Sin, Intrinsic::Cos, Intrinsic::Tan] {
+        let func = elementwise(intrinsic, DType::F32, 1024);
+        for target in runnable_levels() {
+            let values = |other: f32| {
+                let args = [f32_bytes(beside(other)), vec![0; 4096]];
+                let values = f32_values(&run(&func, &args, &target)[1]);
+                values.into_iter().step_by(2).map(f32::to_bits).collect::<Vec<u32>>()
+            };
+            let alone = values(1.0);
+            for other in [1_048_576.0, 3e9, 1e30, f32::INFINITY, f32::NAN] {
+                assert_eq!(
+                    values(other),
+                    alone,
+                    "{intrinsic:?} beside {other} on {:?}",
+                    target.cpu
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn double_precision_uses_the_library() {
     let inputs = [-3.0f64, -0.25, 0.0, 0.5, 1.0, 40.0];

@@ -42,7 +42,7 @@ use crate::pass::{PassContext, prim_func_pass};
 use crate::target::Target;
 use crate::tir::transform::unsupported_dtype_legalize::convert as small_floats;
 use crate::tir::transform::{FLUSH_DENORMALS, LowerMulAdd};
-use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::tir::{Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 use math::Math;
 
 crate::register_pass_config_option! {
@@ -84,7 +84,9 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
                 strict_call(data, cx.target(), flush, intrinsic, args)
             }
             PrimExpr::Call { intrinsic, args } => call(data, cx.target(), flush, intrinsic, args),
-            PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
+            PrimExpr::VectorReduce { op, value } => {
+                Math::new(data, false, false).finish(|math| math.reduce(op, *value))
+            }
             PrimExpr::Binary { op, lhs, rhs }
                 if part > 0 && division::is_of_floats(op, &lhs, &rhs) =>
             {
@@ -324,22 +326,5 @@ fn dot_add(data: &mut PrimFuncData, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> Pr
             };
             sum + wide(&a) * wide(&b)
         })
-    })
-}
-
-/// The lower half combined with the upper one, until one lane is left.
-fn reduce(data: &mut PrimFuncData, op: BinaryOp, value: PrimExpr) -> PrimExpr {
-    let mut math = Math::new(data, false, false);
-    math.finish(|math| {
-        let mut value = value;
-        let mut lanes = value.ty().lanes;
-        while lanes > 1 {
-            let half = lanes / 2;
-            let whole = math.bind("lanes", value);
-            let part = |from: u32| whole.clone().shuffle((from..from + half).collect());
-            value = PrimExpr::binary(op, part(0), part(half));
-            lanes = half;
-        }
-        value
     })
 }

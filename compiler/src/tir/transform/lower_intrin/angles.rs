@@ -42,6 +42,13 @@ const RANGES: [Range; 4] = [
     },
 ];
 
+/// 2²⁰, below which [`QUARTER`] has parts enough.
+const NEAR: f32 = 1_048_576.0;
+
+/// π/2 in two parts, by Cody and Waite: the upper has 33 significant bits, so that its product with a
+/// number of quarters below [`NEAR`] is exact, and so is what it leaves of a `float32`.
+const QUARTER: [f64; 2] = [1.570_796_326_734_125_6, 6.077_100_506_506_192e-11];
+
 /// 2⁵²: added to a number from 0 to there, it leaves the nearest integer.
 const ROUNDER: f64 = 4_503_599_627_370_496.0;
 
@@ -55,11 +62,33 @@ const SIN: [f32; 3] = [-0.166_666_55, 0.008_332_16, -0.000_195_152_82];
 const COS: [f32; 3] = [0.041_666_646, -0.001_388_731_6, 2.443_315_7e-5];
 
 impl Math<'_> {
-    /// `sin`, `cos` or `tan` of a vector, which is reduced in parts of `part` lanes.
+    /// `sin`, `cos` or `tan` of a vector, which is reduced in parts of `part` lanes. Vectors all of whose
+    /// lanes are near zero are reduced in less time, to the same numbers.
     pub(super) fn angle(&mut self, intrinsic: Intrinsic, x: PrimExpr, part: u32) -> PrimExpr {
         let x = self.bind("x", x);
         let magnitude = self.bind("magnitude", PrimExpr::call(Intrinsic::Abs, x.clone()));
-        let [quarters, rest] = self.in_parts(part, [magnitude], |math, [x]| math.quarters(x));
+        // Bits of numbers that are not negative are ordered as these are, and NaN is beyond all.
+        let greatest = self.reduce(BinaryOp::Max, magnitude.clone().reinterpret(DType::I32));
+        let are_near = greatest.less(PrimExpr::int(NEAR.to_bits().into(), DType::I32));
+        let by = |math: &mut Self, reduce: fn(&mut Self, PrimExpr) -> [PrimExpr; 2]| {
+            math.finish(|math| {
+                let magnitude = magnitude.clone();
+                let reduced = math.in_parts(part, [magnitude], |math, [x]| reduce(math, x));
+                math.turned(intrinsic, x.clone(), reduced)
+            })
+        };
+        let (near, far) = (by(self, Self::near_quarters), by(self, Self::quarters));
+        PrimExpr::select(are_near, near, far)
+    }
+
+    /// `sin`, `cos` or `tan` of a vector, by the number of quarters of a turn that are nearest to its
+    /// magnitude, and what is left.
+    fn turned(
+        &mut self,
+        intrinsic: Intrinsic,
+        x: PrimExpr,
+        [quarters, rest]: [PrimExpr; 2],
+    ) -> PrimExpr {
         let int = |value: i64| PrimExpr::int(value, DType::I32);
         let and = |a: PrimExpr, b: i64| PrimExpr::binary(BinaryOp::And, a, int(b));
         let bits = (quarters + PrimExpr::f32(BITS)).reinterpret(DType::I32);
@@ -99,9 +128,23 @@ impl Math<'_> {
         }
     }
 
-    /// The quarters of a turn, modulo 4, nearest to numbers that are not negative, and what is left: at
-    /// most π/4 to either side.
+    /// The quarters of a turn nearest to numbers from 0 to [`NEAR`], and what is left: at most π/4 to
+    /// either side.
+    fn near_quarters(&mut self, magnitude: PrimExpr) -> [PrimExpr; 2] {
+        let f64 = |value: f64| PrimExpr::float(value, DType::F64);
+        let x = self.bind("wide", magnitude.cast(DType::F64));
+        let count = x.clone() * f64(std::f64::consts::FRAC_2_PI);
+        let count = self.bind("count", count + f64(ROUNDER) - f64(ROUNDER));
+        let rest = QUARTER.iter().fold(x, |rest, &part| self.fma(count.clone(), f64(-part), rest));
+        [count.cast(DType::F32), rest.cast(DType::F32)]
+    }
+
+    /// The quarters of a turn, modulo 4 unless they are few, nearest to numbers that are not negative, and
+    /// what is left: at most π/4 to either side.
     fn quarters(&mut self, magnitude: PrimExpr) -> [PrimExpr; 2] {
+        let [near_quarters, near_rest] = self.near_quarters(magnitude.clone());
+        let is_near = magnitude.clone().less(PrimExpr::f32(NEAR));
+        let is_near = self.bind("is_near", is_near);
         let lanes = magnitude.ty().lanes;
         let f64 = |value: f64| PrimExpr::float(value, DType::F64).broadcast_to(lanes);
         let x = self.bind("wide", magnitude.cast(DType::F64));
@@ -136,6 +179,9 @@ impl Math<'_> {
         let turns = nearest(whole.clone() * f64(0.25));
         let quarters = whole - turns * f64(4.0) + whole_rest.clone();
         let rest = (rest - whole_rest) * f64(std::f64::consts::FRAC_PI_2);
-        [quarters.cast(DType::F32), rest.cast(DType::F32)]
+        [
+            PrimExpr::select(is_near.clone(), near_quarters, quarters.cast(DType::F32)),
+            PrimExpr::select(is_near, near_rest, rest.cast(DType::F32)),
+        ]
     }
 }

@@ -79,10 +79,11 @@ impl<'a> Math<'a> {
         Math { data, fused, scales, names: Vec::new() }
     }
 
-    /// The expression that `build` makes, inside the names that were bound.
+    /// The expression that `build` makes, inside the names that it binds.
     pub(super) fn finish(&mut self, build: impl FnOnce(&mut Self) -> PrimExpr) -> PrimExpr {
+        let outer = self.names.len();
         let result = build(self);
-        self.names.drain(..).rev().fold(result, |body, (var, value)| PrimExpr::Let {
+        self.names.drain(outer..).rev().fold(result, |body, (var, value)| PrimExpr::Let {
             var,
             value: Box::new(value),
             body: Box::new(body),
@@ -98,6 +99,19 @@ impl<'a> Math<'a> {
         let var = self.data.var(name, ty);
         self.names.push((var, value));
         PrimExpr::var(var, ty)
+    }
+
+    /// What an operator makes of all lanes of a vector, of which there is a power of two.
+    pub(super) fn reduce(&mut self, op: BinaryOp, mut value: PrimExpr) -> PrimExpr {
+        let mut lanes = value.ty().lanes;
+        while lanes > 1 {
+            let half = lanes / 2;
+            let whole = self.bind("lanes", value);
+            let part = |from: u32| whole.clone().shuffle((from..from + half).collect());
+            value = PrimExpr::binary(op, part(0), part(half));
+            lanes = half;
+        }
+        value
     }
 
     /// A function of the system's mathematical library. With `flush`, denormal arguments and results
