@@ -232,15 +232,19 @@ impl Work {
         }
     }
 
-    /// Bytes that a step of the sums of a tile of so many rows brings from the second level though
-    /// it was in the first: lines of rows whose distance is a multiple of that within a way of the
-    /// cache compete for one set of lines.
-    fn evicted_bytes(&self, rows: i64) -> i64 {
-        let Some(stride) = self.stride else { return 0 };
+    /// Most of so many rows whose lines stay in the first cache level while a tile goes over them: those
+    /// whose distance is a multiple of that within a way of the cache compete for one set of lines.
+    pub(super) fn rows_in_ways(&self, rows: i64) -> i64 {
+        let Some(stride) = self.stride else { return rows };
         let apart = 1i64 << stride.trailing_zeros().min(WAY_BYTES.trailing_zeros());
-        let in_a_set = (rows * apart + WAY_BYTES - 1) / WAY_BYTES;
         // The panel passes through as well.
-        if in_a_set < WAYS { 0 } else { rows * LINE }
+        rows.min((WAYS - 1) * (WAY_BYTES / apart))
+    }
+
+    /// Bytes that a step of the sums of a tile of so many rows would bring from the second level though
+    /// it was in the first. Tiles are lower instead, and wider ones lose less by that.
+    fn evicted_bytes(&self, rows: i64) -> i64 {
+        if self.rows_in_ways(rows) == rows { 0 } else { rows * LINE }
     }
 
     fn left_bytes(&self) -> i64 {

@@ -169,7 +169,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
                     place
                 }
                 PadMode::Edge => place.max(0).min(extent - 1),
-                PadMode::Wrap => place.floormod(extent.max(1)),
+                PadMode::Wrap => wrapped(place, before.max(after), extent),
                 PadMode::Reflect => reflected(place, before.max(after), extent),
             });
         }
@@ -183,6 +183,18 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         };
         PrimExpr::select(inside, value, fill)
     })
+}
+
+/// A place at most `beyond` elements outside of the axis, from whose other end it goes on.
+fn wrapped(place: PrimExpr, beyond: i64, extent: i64) -> PrimExpr {
+    if beyond > extent || extent == 0 {
+        return place.floormod(extent.max(1));
+    }
+    // Once around is enough, and comparisons are where loops can be cut.
+    let from_end = place.clone().less(0);
+    let from_start = place.clone().greater_equal(extent);
+    let near = PrimExpr::select(from_end, place.clone() + extent, place.clone());
+    PrimExpr::select(from_start, place - extent, near)
 }
 
 /// A place at most `beyond` elements outside of the axis, mirrored at the first and the last element

@@ -121,7 +121,7 @@ impl Emitter {
         } else {
             ColumnRun::within(p.n, width, lanes)
         };
-        let rows = p.ty.rows(self.machine, width / lanes).min(rows);
+        let rows = work.rows_in_ways(p.ty.rows(self.machine, width / lanes)).min(rows);
         Cut { tiling, panel, panels, rows }
     }
 

@@ -395,6 +395,7 @@ fn elements_at_known_places_are_picked_in_vectors() {
     let mut cases = vec![
         vectors(call("nn.pad", pad(PadMode::Edge), &[Some(x.clone()), None])),
         vectors(call("nn.pad", pad(PadMode::Reflect), &[Some(x.clone()), None])),
+        vectors(call("nn.pad", pad(PadMode::Wrap), &[Some(x.clone()), None])),
         vectors(call("strided_slice", backwards, &[Some(x.clone())])),
         vectors(call("image.resize2d", resize([12, 74], nearest), &[Some(x.clone())])),
         vectors(call("image.resize2d", resize([5, 53], nearest), &[Some(x)])),

@@ -77,6 +77,10 @@ fn rows_whose_lines_compete_for_a_set_have_lower_and_wider_tiles() {
     for work in [matrix(128, 1536, 384), matrix(197, 768, 3072), matrix(128, 512, 2048)] {
         assert_eq!(chosen(work), (2, PANELS, true), "{work:?}");
     }
+    // Few columns have no wider ones.
+    for (terms, rows) in [(1024, 7), (2048, 7), (1000, 14), (512, 14), (1032, 14)] {
+        assert_eq!(matrix(400, terms, 8).rows_in_ways(14), rows, "{terms} terms");
+    }
 }
 
 #[test]
