@@ -108,6 +108,7 @@ struct Json<'a> {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let cases = case::find(&args.folders)?;
     // What is tested is what a build script makes: the code of each level.
     let mut code = args.code.clone();
     code.target_cpu.get_or_insert_with(|| PORTABLE.to_owned());
@@ -121,7 +122,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             known.options()?;
         }
     }
-    let cases = case::find(&args.folders)?;
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");
