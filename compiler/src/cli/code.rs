@@ -269,6 +269,33 @@ impl CodeArgs {
     }
 }
 
+/// Which CPU levels of what is compiled this machine cannot run, in words.
+///
+/// # Errors
+///
+/// It cannot run the least of them.
+pub(super) fn beyond_machine(
+    engine: Engine,
+    options: &CompileOptions,
+) -> Result<Vec<String>, Problem> {
+    if engine == Engine::Interp {
+        return Ok(Vec::new());
+    }
+    let native = Target::host().with_cpu(NATIVE).map_err(|e| Problem::new(e.to_string()))?;
+    let targets = options.targets();
+    let mut beyond = (targets.iter().enumerate())
+        .filter(|(_, target)| !target.features.is_subset(&native.features))
+        .map(|(place, target)| {
+            let level = target.cpu.clone().unwrap_or_else(|| target.cpu_level().to_string());
+            (place, format!("this machine cannot run {level}"))
+        })
+        .peekable();
+    if let Some((_, what)) = beyond.next_if(|(place, _)| *place == 0) {
+        return Err(Problem::new(what).help("leave out --target-cpu for what it can run"));
+    }
+    Ok(beyond.map(|(_, what)| what).collect())
+}
+
 /// Number of processors that this process may use.
 pub(super) fn jobs() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

@@ -80,6 +80,11 @@ fn code_that_the_machine_cannot_run_is_refused() {
         } else {
             let text = stderr(&output);
             assert!(text.contains("this machine cannot run x86-64-v4"), "{text}");
+            let model = case.join("model.onnx");
+            for command in ["bench", "run"] {
+                let text = fails(&[command, path(&model), "--target-cpu", "x86-64-v4"]);
+                assert!(text.contains("this machine cannot run x86-64-v4"), "{text}");
+            }
         }
     }
 }

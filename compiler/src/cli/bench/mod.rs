@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::code::{CodeArgs, Engine};
+use super::code::{self, CodeArgs, Engine};
 use super::isolated::{End, Isolated};
 use super::output::{Output, write_json};
 use super::progress::Progress;
@@ -146,7 +146,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .into());
     }
     // What is wrong with the options is told without a child.
-    args.sizes.fixed(&args.code.options()?)?;
+    let options = args.code.options()?;
+    code::beyond_machine(args.backend, &options)?;
+    args.sizes.fixed(&options)?;
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::spinner(args.json.as_deref(), "compiling, checking, measuring");
     let isolated = Isolated::new(Duration::from_secs(args.timeout))?;

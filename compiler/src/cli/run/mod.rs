@@ -9,7 +9,7 @@ use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
 use super::Failure;
-use super::code::{CodeArgs, Engine};
+use super::code::{self, CodeArgs, Engine};
 use super::compile::shared_name;
 use super::output::{Output, write_json};
 use super::progress::Progress;
@@ -157,6 +157,7 @@ fn run_graph(args: &Args, stem: &Path) -> Result<Ran, Failure> {
 /// Compiles a model and runs it.
 fn run_model(args: &Args) -> Result<Ran, Failure> {
     let mut options = args.code.options()?;
+    code::beyond_machine(args.backend, &options)?;
     options.single_calls = args.compare_with.is_some() || args.values.is_some();
     if options.single_calls && args.backend.backend()?.is_none() {
         let what = match args.compare_with {

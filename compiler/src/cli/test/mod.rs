@@ -16,8 +16,7 @@ use super::isolated::{End, Isolated};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem, case};
-use crate::options::{CompileOptions, PORTABLE};
-use crate::target::Target;
+use crate::options::PORTABLE;
 
 pub(super) use child::{Args as ChildArgs, run as run_child};
 
@@ -115,7 +114,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // What is wrong with the options would be wrong with every case. Which CPUs there are is for the machine to say that
     // runs them.
     match args.by {
-        None => check_levels(args.backend, &code.options()?)?,
+        None => {
+            for what in code::beyond_machine(args.backend, &code.options()?)? {
+                Output::error(&format!("warning: {what}: its code is not tested"));
+            }
+        }
         Some(_) => {
             let mut known = code.clone();
             known.target_cpu = None;
@@ -144,26 +147,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     out.line(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
     if failed == 0 && passed > 0 { Ok(()) } else { Err(Failure::Told) }
-}
-
-/// Refuses code that this machine cannot run, and names the levels that cannot be tested here.
-fn check_levels(backend: Engine, options: &CompileOptions) -> Result<(), Problem> {
-    if backend == Engine::Interp {
-        return Ok(());
-    }
-    let native = Target::host().with_cpu("native").map_err(|e| Problem::new(e.to_string()))?;
-    for (place, target) in options.targets().iter().enumerate() {
-        if target.features.is_subset(&native.features) {
-            continue;
-        }
-        let level = target.cpu.clone().unwrap_or_else(|| target.cpu_level().to_string());
-        let what = format!("this machine cannot run {level}");
-        if place == 0 {
-            return Err(Problem::new(what).help("leave out --target-cpu to test what it can run"));
-        }
-        Output::error(&format!("warning: {what}: its code is not tested"));
-    }
-    Ok(())
 }
 
 /// Runs the cases, some at a time; `told` is called in their order, as soon as it is known how each

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::bench::{data_of, parse_seconds};
-use super::code::{CodeArgs, Engine};
+use super::code::{self, CodeArgs, Engine};
 use super::output::Output;
 use super::progress::Progress;
 use super::{Failure, Problem};
@@ -43,6 +43,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .into());
     };
     let mut options = args.code.options()?;
+    code::beyond_machine(args.backend, &options)?;
     if options.executor != Executor::Aot {
         return Err(Problem::new("what is measured is called by one function")
             .help("leave out --executor; the choices are good for both")
