@@ -171,6 +171,23 @@ fn rows_that_stream_by_are_asked_for() {
     check_all(&[case], &runnable_levels());
 }
 
+/// Rows that are a multiple of 4 KiB apart share a set of lines of the first cache level, which has eight.
+#[test]
+fn tiles_have_no_more_rows_than_their_set_has_lines() {
+    let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+    let wide = [target.with_cpu("x86-64-v4").unwrap()];
+    for (terms, sums) in [(1024, "float32[112]"), (1000, "float32[224]")] {
+        let mut net = Net::new();
+        let [x, y] = [&[140, terms][..], &[terms, 16]].map(|shape| net.param(shape));
+        let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", false);
+        let product = net.call("nn.matmul", &[x, y], attrs);
+        let args = [Arg::Input(dense(&[140, terms])), Arg::Constant];
+        let case = case(&net.finish(product), &args, &[dense(&[140, 16])]);
+        let text = case.schedule(&wide).0.signature().to_string();
+        assert!(text.contains(&format!("allocate acc: register {sums}")), "{text}");
+    }
+}
+
 /// Rows that are those of each matrix of a batch, and have no axis for it or one of one element.
 #[test]
 fn rows_for_all_matrices_stream_by() {
