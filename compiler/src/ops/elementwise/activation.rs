@@ -172,7 +172,7 @@ activations! {
         te: |cx| {
             let attrs: EluAttrs = cx.attrs()?;
             weighted(cx, |x| {
-                let curve = exp_minus_one(x.clone()) * like(attrs.alpha, &x);
+                let curve = exp_minus_one(PrimExpr::zero(x.ty()).min(x.clone())) * like(attrs.alpha, &x);
                 PrimExpr::select(negative(&x), curve, x)
             })
         };
@@ -213,7 +213,7 @@ activations! {
         te: |cx| {
             let attrs: SeluAttrs = cx.attrs()?;
             weighted(cx, |x| {
-                let curve = exp_minus_one(x.clone()) * like(attrs.alpha, &x);
+                let curve = exp_minus_one(PrimExpr::zero(x.ty()).min(x.clone())) * like(attrs.alpha, &x);
                 let gamma = like(attrs.gamma, &x);
                 PrimExpr::select(negative(&x), curve, x) * gamma
             })

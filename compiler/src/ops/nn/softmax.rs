@@ -100,7 +100,8 @@ fn compute(cx: &mut Compute<'_>, log: bool) -> Stages {
         dag.at(x, index).cast(wide) - dag.at(greatest, &row(index)).cast(wide)
     });
     let exp = dag.compute(op, &shape, wide, |dag, index| {
-        PrimExpr::call(Intrinsic::Exp, dag.at(shifted, index))
+        // A bound that is seen: see `LowerIntrin`.
+        PrimExpr::call(Intrinsic::Exp, PrimExpr::zero(wide).min(dag.at(shifted, index)))
     });
     let sum = dag.reduce(op, &rows, wide, BinaryOp::Add, &over, |dag, index, by| {
         dag.at(exp, &along(index, &by[0]))

@@ -5,11 +5,11 @@
 //!
 //! | function | ulp | method |
 //! |---|---|---|
-//! | `exp` | 2.2 | Cody–Waite reduction by ln 2, degree 5, where a power of two is an instruction; elsewhere by 2·ln 2, degree 7, scaled by twice the same power of two, so that underflow is gradual |
+//! | `exp` | 2.2 | Cody–Waite reduction by ln 2, degree 5, where a power of two is an instruction, and where denormal numbers are flushed to zero for arguments that are seen to be at most 88; elsewhere by 2·ln 2, degree 7, scaled by twice the same power of two, so that underflow is gradual |
 //! | `log` | 1 | mantissa in [√½, √2), degree 11; denormal arguments are scaled first |
 //! | `tanh` | 5 | x·P₅(x²)/Q₄(x²) up to 9.02 |
 //! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
-//! | `sigmoid` | 3 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
+//! | `sigmoid` | 3.2 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
 //! | `atan`, `asin`, `acos` | 3 | reduced to tan(π/8) or ½, degree 11 |
 //! | `sin`, `cos` | 1.6 | reduced to ±π/4 in `float64`, however large; degrees 7 and 8 |
 //! | `tan` | 3.4 | the quotient of both |
@@ -75,7 +75,7 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
         // Before roundings are replaced, which these take the place of.
         let expr = expr.rewrite(&mut |expr| match expr {
             PrimExpr::Cast { value, dtype } => {
-                Math::new(data, false, false).finish(|math| math.small_integer(*value, dtype))
+                Math::plain(data).finish(|math| math.small_integer(*value, dtype))
             }
             other => other,
         });
@@ -85,12 +85,12 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
             }
             PrimExpr::Call { intrinsic, args } => call(data, cx.target(), flush, intrinsic, args),
             PrimExpr::VectorReduce { op, value } => {
-                Math::new(data, false, false).finish(|math| math.reduce(op, *value))
+                Math::plain(data).finish(|math| math.reduce(op, *value))
             }
             PrimExpr::Binary { op, lhs, rhs }
                 if part > 0 && division::is_of_floats(op, &lhs, &rhs) =>
             {
-                Math::new(data, false, false).finish(|math| {
+                Math::plain(data).finish(|math| {
                     let trunc =
                         |math: &mut Math<'_>, x| round(math, cx.target(), Intrinsic::Trunc, x);
                     math.divide(op, *lhs, *rhs, part, &trunc)
@@ -177,7 +177,7 @@ fn call(
     let Some(x) = args.first().cloned() else { return PrimExpr::Call { intrinsic, args } };
     let dtype = x.dtype();
     let is_f32 = dtype == DType::F32;
-    let mut math = Math::new(data, target.has_fma(), target.has_ldexp());
+    let mut math = Math::of_target(data, target, flush);
     match intrinsic {
         Intrinsic::Exp if is_f32 => math.finish(|math| math.exp(x)),
         Intrinsic::Log if is_f32 => math.finish(|math| math.log(x)),
@@ -314,7 +314,7 @@ fn has_dot_add(target: &Target, factors: DType, lanes: u32) -> bool {
 
 /// Products of each lane of a group, added one after the other.
 fn dot_add(data: &mut PrimFuncData, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
-    let mut math = Math::new(data, false, false);
+    let mut math = Math::plain(data);
     math.finish(|math| {
         let lanes = c.ty().lanes;
         let group = a.ty().lanes / lanes;

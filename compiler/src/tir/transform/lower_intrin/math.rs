@@ -3,7 +3,8 @@
 use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, PI};
 
 use crate::ir::DType;
-use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFuncData, VarId};
+use crate::target::Target;
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFuncData, UnaryOp, VarId};
 
 /// 1.5 · 2²³: added to a number below 2²², it leaves the nearest integer in the lowest bits.
 pub(super) const ROUNDER: f32 = 12_582_912.0;
@@ -22,6 +23,9 @@ const EXP: [f32; 6] =
 
 /// The same for |r| ≤ ½ ln 2.
 const EXP_OF_HALF: [f32; 4] = [0.499_992_25, 0.166_671_19, 0.041_890_986, 0.008_312_43];
+
+/// Up to this argument, e^x is a number times a power of two that is one.
+const MOST_OF_ONE_POWER: f32 = 88.0;
 
 /// log(1 + f) = f − f²/2 + f³ · q(f) for √½ ≤ 1 + f < √2.
 const LOG: [f32; 9] = [
@@ -71,12 +75,21 @@ pub(super) struct Math<'a> {
     fused: bool,
     /// Whether `x · 2^n` is one operation.
     scales: bool,
+    /// Whether denormal numbers count as zeros.
+    flush: bool,
     names: Vec<(VarId, PrimExpr)>,
 }
 
 impl<'a> Math<'a> {
-    pub(super) fn new(data: &'a mut PrimFuncData, fused: bool, scales: bool) -> Self {
-        Math { data, fused, scales, names: Vec::new() }
+    /// Of operations that every target has.
+    pub(super) fn plain(data: &'a mut PrimFuncData) -> Self {
+        Math { data, fused: false, scales: false, flush: false, names: Vec::new() }
+    }
+
+    /// Of operations that the target has, which may flush denormal numbers to zero.
+    pub(super) fn of_target(data: &'a mut PrimFuncData, target: &Target, flush: bool) -> Self {
+        let (fused, scales) = (target.has_fma(), target.has_ldexp());
+        Math { data, fused, scales, flush, names: Vec::new() }
     }
 
     /// The expression that `build` makes, inside the names that it binds.
@@ -193,38 +206,52 @@ impl<'a> Math<'a> {
             Some(factor) => p * PrimExpr::f32(factor),
             None => p,
         };
+        let is_bounded = at_most(&x).is_some_and(|bound| bound <= MOST_OF_ONE_POWER);
+        let has_one_power = is_bounded && self.flush && !self.scales;
         // Beyond these bounds the result is 0 or infinite. The constant comes first, so that a NaN
         // is kept.
-        let x = PrimExpr::f32(89.5).min(PrimExpr::f32(-104.0).max(x));
+        let x = PrimExpr::f32(if has_one_power { -88.0 } else { -104.0 }).max(x);
+        let x = if is_bounded { x } else { PrimExpr::f32(89.5).min(x) };
         let x = self.bind("x", x);
         if self.scales {
             let log2e = PrimExpr::f32(std::f32::consts::LOG2_E);
             let n = self.fma(x.clone(), log2e, PrimExpr::f32(ROUNDER)) - PrimExpr::f32(ROUNDER);
             let n = self.bind("n", n);
-            let r = self.fma(n.clone(), PrimExpr::f32(-LN2_HIGH), x);
-            let r = self.fma(n.clone(), PrimExpr::f32(-LN2_LOW), r);
-            let r = self.bind("r", r);
-            let q = self.polynomial(&r, &EXP_OF_HALF);
-            let q = self.fma(q, r.clone(), PrimExpr::f32(1.0));
-            let p = times(self.fma(q, r, PrimExpr::f32(1.0)));
+            let p = times(self.exp_beyond(x, n.clone(), 1.0, &EXP_OF_HALF));
             return PrimExpr::Call { intrinsic: Intrinsic::Ldexp, args: vec![p, n] };
+        }
+        if has_one_power {
+            // What is flushed to zero anyway has the exponent of zero.
+            let (n, power) = self.power_of_two(&x, 1.0);
+            return times(self.exp_beyond(x, n, 1.0, &EXP_OF_HALF)) * power;
         }
         // An even exponent 2n, so that 2^n is a normal number and twice a factor: underflow is
         // gradual, and n needs no arithmetic but a shift into its place.
-        let half_log2e = PrimExpr::f32(0.5 * std::f32::consts::LOG2_E);
-        let shifted = self.fma(x.clone(), half_log2e, PrimExpr::f32(EXPONENT_ROUNDER));
+        let x = self.bind("x", x);
+        let (n, power) = self.power_of_two(&x, 2.0);
+        let power = self.bind("power", power);
+        times(self.exp_beyond(x, n, 2.0, &EXP)) * power.clone() * power
+    }
+
+    /// The integer `n` next to x / (k · ln 2), and 2^n, which is 0 for an `n` of -127.
+    fn power_of_two(&mut self, x: &PrimExpr, k: f32) -> (PrimExpr, PrimExpr) {
+        let log2e = PrimExpr::f32(std::f32::consts::LOG2_E / k);
+        let shifted = self.fma(x.clone(), log2e, PrimExpr::f32(EXPONENT_ROUNDER));
         let shifted = self.bind("shifted", shifted);
         let n = self.bind("n", shifted.clone() - PrimExpr::f32(EXPONENT_ROUNDER));
-        let r = self.fma(n.clone(), PrimExpr::f32(-2.0 * LN2_HIGH), x);
-        let r = self.fma(n, PrimExpr::f32(-2.0 * LN2_LOW), r);
-        let r = self.bind("r", r);
-        let q = self.polynomial(&r, &EXP);
-        let q = self.bind("q", self.fma(q, r.clone(), PrimExpr::f32(1.0)));
-        let p = times(self.fma(q, r, PrimExpr::f32(1.0)));
         let bits = shifted.reinterpret(DType::I32);
         let power = PrimExpr::binary(BinaryOp::Shl, bits, PrimExpr::int(23, DType::I32));
-        let power = self.bind("power", power.reinterpret(DType::F32));
-        p * power.clone() * power
+        (n, power.reinterpret(DType::F32))
+    }
+
+    /// e^r of r = x - n · k · ln 2, by 1 + r + r² · q(r).
+    fn exp_beyond(&mut self, x: PrimExpr, n: PrimExpr, k: f32, q: &[f32]) -> PrimExpr {
+        let r = self.fma(n.clone(), PrimExpr::f32(-k * LN2_HIGH), x);
+        let r = self.fma(n, PrimExpr::f32(-k * LN2_LOW), r);
+        let r = self.bind("r", r);
+        let q = self.polynomial(&r, q);
+        let q = self.fma(q, r.clone(), PrimExpr::f32(1.0));
+        self.fma(q, r, PrimExpr::f32(1.0))
     }
 
     /// `x · 2^n` by three powers of two, each of which is a normal number: a denormal on the way may be
@@ -312,7 +339,11 @@ impl<'a> Math<'a> {
     }
 
     pub(super) fn sigmoid(&mut self, x: PrimExpr) -> PrimExpr {
-        let exp = self.exp(-x);
+        let x = match self.flush {
+            true => PrimExpr::f32(MOST_OF_ONE_POWER).min(-x),
+            false => -x,
+        };
+        let exp = self.exp(x);
         let lanes = exp.ty().lanes;
         PrimExpr::f32(1.0).broadcast_to(lanes) / (exp + PrimExpr::f32(1.0))
     }
@@ -388,5 +419,20 @@ impl<'a> Math<'a> {
         let sign = PrimExpr::binary(BinaryOp::And, x.clone().reinterpret(DType::I32), sign);
         let bits = magnitude.reinterpret(DType::I32);
         PrimExpr::binary(BinaryOp::Or, bits, sign).reinterpret(DType::F32)
+    }
+}
+
+/// A bound of a number, which a NaN keeps: of the least of it and a constant, and of what is not positive.
+fn at_most(x: &PrimExpr) -> Option<f32> {
+    let constant = |x: &PrimExpr| match x {
+        PrimExpr::Broadcast { value, .. } => value.as_float(),
+        scalar => scalar.as_float(),
+    };
+    match x {
+        PrimExpr::Binary { op: BinaryOp::Min, lhs, .. } => constant(lhs).map(|bound| bound as f32),
+        PrimExpr::Unary { op: UnaryOp::Neg, value } => {
+            matches!(**value, PrimExpr::Call { intrinsic: Intrinsic::Abs, .. }).then_some(0.0)
+        }
+        _ => None,
     }
 }
