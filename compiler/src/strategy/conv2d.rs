@@ -40,6 +40,10 @@ pub(crate) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
 /// line whose ends are tested.
 const MOST_TAPS_ALONG_ROWS: i64 = 9;
 
+/// Most output channels of a group for which the lanes are pixels of a row: vectors of channels are half
+/// padding then, or more.
+const MOST_COLUMNS_ALONG_ROWS: i64 = 4;
+
 /// Whether a convolution of planes had better make planes, whose rows are the lanes: by groups of so
 /// few output channels that vectors of them would be mostly padding. All CPU levels must answer alike,
 /// as they read the same weights.
@@ -65,7 +69,7 @@ pub(crate) fn goes_along_rows(
     };
     // Pixels that are further apart are no vectors.
     let is_near = strides.last().is_some_and(|&stride| stride <= MOST_APART);
-    is_long && is_near && columns / groups * 4 <= lanes
+    is_long && is_near && columns / groups <= MOST_COLUMNS_ALONG_ROWS.min(lanes / 2)
 }
 
 /// Widths that tiles may have where a run says how wide an image is.

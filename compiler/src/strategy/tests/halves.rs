@@ -55,7 +55,7 @@ fn cases() -> Vec<Case> {
         conv(16, 48, 1, "nn.relu", true),
         conv(3, 20, 1, "nn.relu", false),
         conv(32, 32, 32, "nn.relu", true),
-        conv(24, 8, 4, "sigmoid", false),
+        conv(24, 16, 4, "sigmoid", false),
         product(19, 40, 37, "nn.relu"),
         product(1, 64, 24, "tanh"),
     ]
