@@ -68,8 +68,11 @@ pub(crate) fn goes_along_rows(
         false => row >= 8,
     };
     // Pixels that are further apart are no vectors.
-    let is_near = strides.last().is_some_and(|&stride| stride <= MOST_APART);
-    is_long && is_near && columns / groups <= MOST_COLUMNS_ALONG_ROWS.min(lanes / 2)
+    let stride = strides.last().copied().unwrap_or(1);
+    // To take every second pixel of many channels costs as much as half a vector of padding.
+    let padding = if stride == 1 || channels == 1 { 2 } else { 4 };
+    let most_columns = MOST_COLUMNS_ALONG_ROWS.min(lanes / padding);
+    is_long && stride <= MOST_APART && columns / groups <= most_columns
 }
 
 /// Widths that tiles may have where a run says how wide an image is.

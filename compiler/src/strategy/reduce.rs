@@ -429,7 +429,7 @@ impl Emitter {
         let lanes = runs.iter().map(|run| run.lanes).max()?;
         let vectors = (lanes / self.machine.lanes(reduction.dtype)).max(1) * split;
         let side_by_side = match reduction.lines {
-            Some(_) => i64::from(self.machine.registers * 3 / 4),
+            Some(_) => self.sums_of_lines(reduction, vectors),
             None => SIDE_BY_SIDE,
         };
         let most = side_by_side / vectors / if reduction.keeps_nan() { 2 } else { 1 };
@@ -465,6 +465,17 @@ impl Emitter {
             })?);
         }
         Some(Stmt::seq(parts))
+    }
+
+    /// How many vectors of sums stay in registers where rows share lines of `vectors` vectors: a factor of
+    /// each line of the kernel stays as well.
+    fn sums_of_lines(&self, reduction: &Reduction, vectors: i64) -> i64 {
+        let registers = i64::from(self.machine.registers);
+        let factors = match reduction.axes.as_slice() {
+            [_, down, _] => down.extent,
+            _ => 1,
+        };
+        (registers - factors - vectors).clamp(registers / 2, registers * 3 / 4)
     }
 
     /// All lanes of nests, each with `split` partial sums along the last reduced axis.
