@@ -6,6 +6,7 @@ use crate::graph::{Call, ExprId, Function, FunctionBuilder};
 use crate::ir::{Attrs, DType, TensorType, normalize_axis};
 use crate::ops::elementwise::{CAST, CastAttrs, WHERE};
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
+use crate::ops::reduce::{MAX, MEAN, MIN, PROD, ReduceAttrs, SUM};
 use crate::ops::tensor::{
     BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, LAYOUT_TRANSFORM,
     LayoutTransformAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, STRIDED_SLICE, StridedSliceAttrs,
@@ -18,6 +19,9 @@ use crate::transform::calls::{call_of, call_with, uniform_of};
 /// The operators that keep the elements in their order.
 pub(super) const RESHAPES: [&OpDef; 3] = [&RESHAPE, &SQUEEZE, &EXPAND_DIMS];
 
+/// The operators for which the order of the elements along reduced axes is of no account.
+const REDUCTIONS: [&OpDef; 5] = [&SUM, &MEAN, &MAX, &MIN, &PROD];
+
 /// A simpler form of a call that moves elements.
 ///
 /// Arguments have their simplest form already, so that a look at the argument's own argument is
@@ -29,6 +33,8 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
         transpose(b, x, site.attrs)
     } else if RESHAPES.iter().any(|def| op.is(def)) {
         reshape(b, x, site.ty)
+    } else if REDUCTIONS.iter().any(|def| op.is(def)) {
+        reduced(b, x, site)
     } else if op.is(&LAYOUT_TRANSFORM) {
         layout_transform(b, x, site.attrs)
     } else if op.is(&CAST) {
@@ -92,6 +98,32 @@ fn transpose(b: &mut FunctionBuilder, x: ExprId, attrs: &Attrs) -> Result<Option
     }
     let axes = axes.into_iter().map(|axis| axis as i64).collect();
     call_with(b, &TRANSPOSE, &[source], &TransposeAttrs { axes }).map(Some)
+}
+
+/// The reduction of what a transpose reads, where the axes that are left are in the same order.
+fn reduced(b: &mut FunctionBuilder, x: ExprId, site: &Site<'_>) -> Result<Option<ExprId>> {
+    let Some(Call { args, attrs, .. }) = call_of(b, x, &TRANSPOSE) else { return Ok(None) };
+    let (Some(&Some(source)), Some(order)) = (args.first(), axes_of(attrs)?) else {
+        return Ok(None);
+    };
+    let ReduceAttrs { axis, keepdims } = site.attrs.parse()?;
+    let over: Vec<_> = axis.iter().map(|&axis| normalize_axis(axis, order.len())).collect();
+    let is_reduced = |at: usize| over.is_empty() || over.contains(&Some(at));
+    let part = |reduced: bool| {
+        let chosen = order.iter().enumerate().filter(move |&(at, _)| is_reduced(at) == reduced);
+        chosen.map(|(_, &axis)| axis as i64)
+    };
+    if !part(false).is_sorted() {
+        return Ok(None);
+    }
+    let mut axis: Vec<i64> = part(true).collect();
+    axis.sort_unstable();
+    let attrs = Attrs::from_struct(&ReduceAttrs { axis, keepdims })?;
+    let reduced = b.call(site.op, &[source], attrs)?;
+    if is_of(b, reduced, site.ty) {
+        return Ok(Some(reduced));
+    }
+    reshape_to(b, reduced, site.ty)
 }
 
 fn layout_transform(b: &mut FunctionBuilder, x: ExprId, attrs: &Attrs) -> Result<Option<ExprId>> {

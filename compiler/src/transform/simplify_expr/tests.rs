@@ -5,6 +5,7 @@ use crate::graph::{ExprId, Function, ScopeKind};
 use crate::ir::{Constant, DType, IRModule, Type};
 use crate::ops::elementwise::{CastAttrs, ClipAttrs};
 use crate::ops::nn::{MatmulAttrs, PadAttrs, PadMode};
+use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
     ConcatenateAttrs, ExpandDimsAttrs, OneHotAttrs, SqueezeAttrs, TransposeAttrs,
 };
@@ -343,4 +344,37 @@ fn what_is_nearly_an_activation_stays() {
     let product = net.op("multiply", &[x, clipped]);
     let y = net.op("divide", &[product, six]);
     assert_eq!(count(&after(&SimplifyExpr, net.finish(y)), "divide"), 1);
+}
+
+#[test]
+fn reductions_of_transposed_tensors_are_those_of_the_tensors() {
+    let numbers = |shape: &[usize]| {
+        let values = (0..shape.iter().product::<usize>()).map(|i| (i * 7 % 31) as f64 - 9.0);
+        Tensor::from_floats(DType::F32, shape, values.collect()).unwrap()
+    };
+    for (order, axis, keepdims, transposes) in [
+        (&[0, 2, 3, 1][..], &[1, 2][..], true, 0),
+        (&[0, 2, 3, 1], &[-2, 1], false, 0),
+        (&[3, 2, 1, 0], &[], false, 0),
+        (&[3, 2, 1, 0], &[0, 1, 3], true, 0),
+        // The axes that are left are in another order.
+        (&[0, 3, 1, 2], &[2], true, 1),
+    ] {
+        for op in ["mean", "sum", "max", "min", "prod"] {
+            let mut net = Net::default();
+            let x = net.0.param("x", Type::tensor(&[2, 3, 4, 5], DType::F32));
+            let y = net.op_with("transpose", &[x], &TransposeAttrs { axes: order.to_vec() });
+            let y = net.op_with(op, &[y], &ReduceAttrs { axis: axis.to_vec(), keepdims });
+            let function = net.finish(y);
+            let simple = after(&SimplifyExpr, function.clone());
+            assert_eq!(count(&simple, "transpose"), transposes, "{op} {order:?} {axis:?}");
+            let results = [&function, &simple].map(|function| {
+                let module = IRModule::from_function(function.clone());
+                let result = evaluate(&module, "main", &[numbers(&[2, 3, 4, 5]).into()]).unwrap();
+                let result = tensors(&result).remove(0);
+                (result.shape().to_vec(), result.floats().unwrap().to_vec())
+            });
+            assert_eq!(results[0], results[1], "{op} {order:?} {axis:?}");
+        }
+    }
 }
