@@ -2,7 +2,7 @@
 
 use super::calls::{along_axis, call, call_with, cast, op_of, tensor};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter};
-use crate::ir::{Attrs, Constant, Dim, IRModule, TensorType};
+use crate::ir::{Attrs, Constant, DType, Dim, IRModule, TensorType};
 use crate::ops::nn::{
     BATCH_NORM, BatchNormAttrs, DROPOUT, GROUP_NORM, GroupNormAttrs, INSTANCE_NORM,
     InstanceNormAttrs, L2_NORMALIZE, L2NormalizeAttrs, LAYER_NORM, LayerNormAttrs, RMS_NORM,
@@ -137,7 +137,7 @@ fn layer_norm(
     let ty = tensor(b, x)?;
     let wide = ty.dtype.accumulator();
     let x = cast(b, x, wide)?;
-    let y = standardised(b, x, from_axis(&ty, *axis)?, *epsilon)?;
+    let y = standardised(b, x, from_axis(&ty, *axis)?, *epsilon, None)?;
     let y = scaled(b, y, arg(1), arg(2))?;
     cast(b, y, ty.dtype)
 }
@@ -166,16 +166,17 @@ fn group_norm(
         y = call_with(b, &RESHAPE, &[y], &ReshapeAttrs { newshape })?;
     }
     let over = (1..dims.len()).filter(|&other| other != axis).map(|other| other as i64).collect();
-    y = standardised(b, y, over, epsilon)?;
-    if groups.is_some() {
-        let newshape = ty.shape.to_vec();
-        y = call_with(b, &RESHAPE, &[y], &ReshapeAttrs { newshape })?;
-    }
     let mut along = |index| -> Result<Option<ExprId>> {
         arg(index).map(|vector| along_axis(b, vector, axis, rank)).transpose()
     };
     let (gamma, beta) = (along(1)?, along(2)?);
-    let y = scaled(b, y, gamma, beta)?;
+    let (early, late) = if groups.is_some() { (None, gamma) } else { (gamma, None) };
+    y = standardised(b, y, over, epsilon, early)?;
+    if groups.is_some() {
+        let newshape = ty.shape.to_vec();
+        y = call_with(b, &RESHAPE, &[y], &ReshapeAttrs { newshape })?;
+    }
+    let y = scaled(b, y, late, beta)?;
     cast(b, y, ty.dtype)
 }
 
@@ -218,12 +219,14 @@ fn from_axis(ty: &TensorType, axis: i64) -> Result<Vec<i64>> {
     Ok((first as i64..ty.shape.rank() as i64).collect())
 }
 
-/// `(x - mean) / √(variance + epsilon)`, with mean and variance along some axes.
+/// `(x - mean) · (gamma / √(variance + epsilon))`, with mean and variance along some axes, and a `gamma` for
+/// each of them, or none.
 fn standardised(
     b: &mut FunctionBuilder,
     x: ExprId,
     axis: Vec<i64>,
     epsilon: f64,
+    gamma: Option<ExprId>,
 ) -> Result<ExprId> {
     let over = ReduceAttrs { axis, keepdims: true };
     let mean = call_with(b, &MEAN, &[x], &over)?;
@@ -231,7 +234,16 @@ fn standardised(
     let squares = call(b, &elementwise::MULTIPLY, &[centred, centred])?;
     let variance = call_with(b, &MEAN, &[squares], &over)?;
     let deviation = root_of_sum(b, variance, &elementwise::ADD, epsilon)?;
-    call(b, &elementwise::DIVIDE, &[centred, deviation])
+    let dtype = tensor(b, x)?.dtype;
+    let factor = match gamma {
+        Some(gamma) => cast(b, gamma, dtype)?,
+        None => number(b, 1.0, dtype)?,
+    };
+    let factor = call(b, &elementwise::DIVIDE, &[factor, deviation])?;
+    // The same difference in other words: one that is read twice would be stored in between.
+    let opposite = call(b, &elementwise::NEGATIVE, &[mean])?;
+    let centred = call(b, &elementwise::ADD, &[x, opposite])?;
+    call(b, &elementwise::MULTIPLY, &[centred, factor])
 }
 
 /// The root of a value to which a number was added, or whatever else `op` does.
@@ -242,11 +254,15 @@ fn root_of_sum(
     number: f64,
 ) -> Result<ExprId> {
     let dtype = tensor(b, value)?.dtype;
-    let number = Constant::scalar(number, dtype)
-        .ok_or_else(|| PassError::new(format!("a normalisation cannot be of {dtype}")))?;
-    let number = b.constant(number);
+    let number = self::number(b, number, dtype)?;
     let value = call(b, op, &[value, number])?;
     call(b, &elementwise::SQRT, &[value])
+}
+
+fn number(b: &mut FunctionBuilder, value: f64, dtype: DType) -> Result<ExprId> {
+    let number = Constant::scalar(value, dtype)
+        .ok_or_else(|| PassError::new(format!("a normalisation cannot be of {dtype}")))?;
+    Ok(b.constant(number))
 }
 
 /// `value · gamma + beta` in the type of the value.
