@@ -4,11 +4,14 @@
 //! The arguments of some vectors are put side by side on the stack, results are computed of them there,
 //! and stored from there.
 
+use std::collections::BTreeMap;
+
 use super::emit::Emitter;
 use super::gather::stored;
 use super::nest::{Nest, guards_loads, in_loop};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
+use crate::te::{StageId, StageKind};
 use crate::tir::{BufferId, Intrinsic, PrimExpr, Stmt, VarId};
 
 /// Vectors whose elements are put side by side at once: to read what has just been stored in parts waits
@@ -25,7 +28,55 @@ struct Lanes {
     fetched: Vec<(PrimExpr, BufferId)>,
 }
 
+/// Vectors from which on what is left of a run does not count.
+const LONG_RUN: i64 = 4;
+
 impl Emitter {
+    /// Stages that are worth storing: made by functions of many steps, and copied in another order in runs
+    /// that are no whole vectors. As they are made, runs are longer.
+    pub(super) fn moved_stages(&self) -> Vec<StageId> {
+        let mut is_made: BTreeMap<StageId, bool> = BTreeMap::new();
+        let mut moved = Vec::new();
+        for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
+            let made = match &self.dag.stages[stage].kind {
+                StageKind::Placeholder => false,
+                StageKind::Compute(value) => {
+                    let reads = self.dag.reads(stage);
+                    moved.extend(self.moved_by(stage).filter(|moved| is_made[moved]));
+                    is_function(value) || reads.iter().any(|read| is_made[read])
+                }
+                StageKind::Reduce { .. }
+                | StageKind::Concat { .. }
+                | StageKind::Joint { .. }
+                | StageKind::Extern { .. } => return Vec::new(),
+            };
+            is_made.insert(stage, made);
+        }
+        moved
+    }
+
+    /// The stage that another one is a copy of in another order, in short runs.
+    fn moved_by(&self, stage: StageId) -> Option<StageId> {
+        let StageKind::Compute(PrimExpr::Load { buffer, indices, .. }) =
+            &self.dag.stages[stage].kind
+        else {
+            return None;
+        };
+        let (shape, axes) = (self.dag.shape(stage), &self.dag.stages[stage].axes);
+        let is_axis = |index: &PrimExpr, axis: &VarId| matches!(index, PrimExpr::Var { var, .. } if var == axis);
+        let is_in_order = indices.len() == axes.len()
+            && indices.iter().all(|i| axes.iter().any(|a| is_axis(i, a)));
+        if !is_in_order || !self.dag.limits(stage).is_empty() {
+            return None;
+        }
+        let own = indices.iter().zip(axes).rev().take_while(|(index, axis)| is_axis(index, axis));
+        let run: i64 = own.zip(shape.iter().rev()).map(|(_, extent)| extent).product();
+        // All versions of a kernel answer alike, as their results are the same.
+        let lanes = self.packing.lanes(DType::F32).max(1);
+        let is_ragged = run > 1 && run < LONG_RUN * lanes && run % lanes != 0;
+        self.dag.stage_of(*buffer).filter(|_| is_ragged)
+    }
+
     /// Loops over a layout whose elements are computed in vectors, though they do not lie in such.
     pub(super) fn cover_apart(
         &mut self,

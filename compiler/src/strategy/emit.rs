@@ -166,6 +166,7 @@ impl Emitter {
     fn plan(&mut self, outputs: &[StageId]) -> Vec<Root> {
         let mut spread = self.spread_stages();
         spread.extend(self.picked_stages());
+        spread.extend(self.moved_stages());
         spread.extend(self.stages_of_attention());
         let mut depth: BTreeMap<StageId, usize> = BTreeMap::new();
         let mut stored: Vec<StageId> = Vec::new();

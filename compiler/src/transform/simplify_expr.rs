@@ -22,8 +22,8 @@ use crate::transform::InferType;
 /// nothing in between, concatenations along one axis, and pads with the same elements, one is left,
 /// or none where they undo each other. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
 /// nothing and the like are `x`, `power(x, 2)` is `x · x`. A product of `one_hot` vectors with a
-/// constant matrix, which is finite, is its rows. A reduction of a transposed tensor is one of the tensor, if that
-/// leaves the other axes in their order. Unless `tir.strict_math` is on, `-0 + 0`
+/// constant matrix, which is finite, is its rows. A reduction alone of a transposed tensor is one of the tensor, if
+/// that leaves the other axes in their order. Unless `tir.strict_math` is on, `-0 + 0`
 /// may be `-0`, roots are taken for powers of ½ and -½ of what is not negative, and `nn.gelu` and
 /// `nn.hardswish` stand for themselves written out.
 #[function_pass(opt_level = 0, required = [InferType])]
@@ -53,8 +53,11 @@ pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -
             }
             (None, None) => {
                 let args = rewriter.args(call);
+                let first = call.args.first().copied().flatten();
+                let reads_alone = first.is_some_and(is_alone);
                 let Call { attrs, .. } = call;
-                simpler(rewriter.builder(), &Site { op, args: &args, attrs, ty, strict })?
+                let site = Site { op, args: &args, attrs, ty, reads_alone, strict };
+                simpler(rewriter.builder(), &site)?
             }
         };
         let Some(simpler) = simpler else { continue };
@@ -74,6 +77,8 @@ struct Site<'a> {
     attrs: &'a Attrs,
     /// The type of the result.
     ty: &'a TensorType,
+    /// Whether nothing else reads the first argument.
+    reads_alone: bool,
     /// Whether results must be the same to the bit.
     strict: bool,
 }

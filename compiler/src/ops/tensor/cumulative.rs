@@ -10,8 +10,8 @@ use crate::ir::{Attrs, BufferSpec, DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
-use crate::te::{ComputeDag, combined, identity};
-use crate::tir::{BinaryOp, BufferScope, ForKind, PrimExpr, Stmt};
+use crate::te::{ComputeDag, StageId, combined, identity};
+use crate::tir::{BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
 
 /// Attributes of `cumsum` and `cumprod`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -99,57 +99,134 @@ fn accumulate<T: Copy>(
     }
 }
 
+/// Lines of the innermost axis at a time: each waits for its own sums alone.
+const LINES: i64 = 4;
+
+/// What is accumulated, and where the results go.
+struct Lines<'a> {
+    combiner: BinaryOp,
+    attrs: &'a CumulativeAttrs,
+    x: StageId,
+    result: BufferId,
+    shape: &'a [i64],
+    axis: usize,
+    dtype: DType,
+}
+
+impl Lines<'_> {
+    fn extent(&self) -> i64 {
+        self.shape[self.axis]
+    }
+
+    /// The place of a step in the line that an index is in.
+    fn at(&self, index: &[PrimExpr], step: PrimExpr) -> Vec<PrimExpr> {
+        let last = PrimExpr::index(self.extent() - 1);
+        let mut at = index.to_vec();
+        at[self.axis] = if self.attrs.reverse { last - step } else { step };
+        at
+    }
+
+    fn element(&self, dag: &ComputeDag, index: &[PrimExpr], step: PrimExpr) -> PrimExpr {
+        dag.at(self.x, &self.at(index, step)).cast(self.dtype)
+    }
+
+    fn neutral(&self) -> PrimExpr {
+        identity(self.combiner, self.dtype)
+    }
+
+    /// All lines, along the axis one element after the other.
+    fn all(&self, dag: &mut ComputeDag) -> Stmt {
+        let (vars, index) = loops(dag, self.shape);
+        let around = |stmt: Stmt, axes: usize| {
+            let outer = vars[..axes].iter().zip(self.shape).rev();
+            outer.fold(stmt, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body))
+        };
+        if self.extent() == 0 {
+            return Stmt::nop();
+        } else if self.axis + 1 < self.shape.len() {
+            let inner = &vars[self.axis + 1..];
+            return around(self.in_vectors(dag, &index, vars[self.axis], inner), self.axis);
+        } else if self.axis == 0 {
+            return self.side_by_side(dag, &[index]);
+        }
+        let beside = self.axis - 1;
+        let (whole, rest) = (self.shape[beside] / LINES, self.shape[beside] % LINES);
+        let mut parts = Vec::new();
+        for (first, count, lines) in [(0, whole, LINES), (whole * LINES, rest, 1)] {
+            if count == 0 {
+                continue;
+            }
+            let var = dag.func.index_var("lines");
+            let number = dag.func.var_expr(var);
+            let line = |line: i64| {
+                let mut index = index.clone();
+                index[beside] = number.clone() * lines + (first + line);
+                index
+            };
+            let lines: Vec<Vec<PrimExpr>> = (0..lines).map(line).collect();
+            let lines = self.side_by_side(dag, &lines);
+            parts.push(in_loop(var, count, ForKind::Serial, lines));
+        }
+        around(Stmt::seq(parts), beside)
+    }
+
+    /// Lines whose elements are adjacent. What is so far stays in a register: stored and read again, it
+    /// takes longer than a sum.
+    fn side_by_side(&self, dag: &mut ComputeDag, lines: &[Vec<PrimExpr>]) -> Stmt {
+        let spec = BufferSpec::dense(&[lines.len() as i64]);
+        let so_far = dag.func.buffer("so_far", self.dtype, spec, BufferScope::Local);
+        let step = dag.func.index_var("step");
+        let (mut first, mut steps) = (Vec::new(), Vec::new());
+        for (line, index) in lines.iter().enumerate() {
+            let line = PrimExpr::index(line as i64);
+            let before = dag.func.load(so_far, [line.clone()]);
+            let element = self.element(dag, index, dag.func.var_expr(step));
+            let next = combined(self.combiner, before, element);
+            let next = dag.func.store(so_far, [line.clone()], next);
+            let now = dag.func.load(so_far, [line.clone()]);
+            let put = dag.func.store(self.result, self.at(index, dag.func.var_expr(step)), now);
+            steps.extend(if self.attrs.exclusive { [put, next] } else { [next, put] });
+            first.push(dag.func.store(so_far, [line], self.neutral()));
+        }
+        first.push(in_loop(step, self.extent(), ForKind::Serial, Stmt::seq(steps)));
+        Stmt::allocate(so_far, Stmt::seq(first))
+    }
+
+    /// Each step from the one before it, of the axes inside in vectors.
+    fn in_vectors(
+        &self,
+        dag: &mut ComputeDag,
+        index: &[PrimExpr],
+        step: VarId,
+        inner: &[VarId],
+    ) -> Stmt {
+        let extents = &self.shape[self.axis + 1..];
+        let first = match self.attrs.exclusive {
+            true => self.neutral(),
+            false => combined(self.combiner, self.neutral(), self.element(dag, index, 0.into())),
+        };
+        let first = dag.func.store(self.result, self.at(index, 0.into()), first);
+        let first = nest(inner.to_vec(), extents, self.dtype, first);
+        let now = dag.func.var_expr(step);
+        let before = dag.func.load(self.result, self.at(index, now.clone()));
+        let read = now.clone() + i64::from(!self.attrs.exclusive);
+        let next = combined(self.combiner, before, self.element(dag, index, read));
+        let next = dag.func.store(self.result, self.at(index, now + 1), next);
+        let next = nest(inner.to_vec(), extents, self.dtype, next);
+        let steps = in_loop(step, self.extent() - 1, ForKind::Serial, next);
+        Stmt::seq([first, steps])
+    }
+}
+
 fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let attrs: CumulativeAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
     let axis = cx.axis(attrs.axis, shape.len())?;
     let wide = dtype.accumulator();
-    let neutral = identity(combiner, wide);
-    let (op, extent) = (cx.op.name, shape[axis]);
-    // Along the axis one after the other, each from the one before; the axes inside in vectors.
-    let all = cx.dag.statement(op, &shape, wide, &[x], |dag, result| {
-        let (vars, index) = loops(dag, &shape);
-        let (step, inner) = (vars[axis], vars[axis + 1..].to_vec());
-        let at = |step: PrimExpr| {
-            let place = if attrs.reverse { PrimExpr::index(extent - 1) - step } else { step };
-            let mut at = index.clone();
-            at[axis] = place;
-            at
-        };
-        let element = |dag: &ComputeDag, step: PrimExpr| dag.at(x, &at(step)).cast(wide);
-        let line = if extent == 0 {
-            Stmt::nop()
-        } else if axis + 1 == shape.len() {
-            // What is so far stays in a register: stored and read again, it takes longer than a sum.
-            let so_far =
-                dag.func.buffer("so_far", wide, BufferSpec::dense(&[1]), BufferScope::Local);
-            let before = dag.func.load(so_far, [0]);
-            let next = combined(combiner, before, element(dag, dag.func.var_expr(step)));
-            let next = dag.func.store(so_far, [0], next);
-            let now = dag.func.load(so_far, [0]);
-            let put = dag.func.store(result, at(dag.func.var_expr(step)), now);
-            let both = if attrs.exclusive { [put, next] } else { [next, put] };
-            let steps = in_loop(step, extent, ForKind::Serial, Stmt::seq(both));
-            let first = dag.func.store(so_far, [0], neutral.clone());
-            Stmt::allocate(so_far, Stmt::seq([first, steps]))
-        } else {
-            let first = match attrs.exclusive {
-                true => neutral.clone(),
-                false => combined(combiner, neutral.clone(), element(dag, 0.into())),
-            };
-            let first = dag.func.store(result, at(0.into()), first);
-            let first = nest(inner.clone(), &shape[axis + 1..], wide, first);
-            let before = dag.func.load(result, at(dag.func.var_expr(step)));
-            let read = dag.func.var_expr(step) + i64::from(!attrs.exclusive);
-            let next = combined(combiner, before, element(dag, read));
-            let next = dag.func.store(result, at(dag.func.var_expr(step) + 1), next);
-            let next = nest(inner, &shape[axis + 1..], wide, next);
-            let steps = in_loop(step, (extent - 1).max(0), ForKind::Serial, next);
-            Stmt::seq([first, steps])
-        };
-        let outer = vars[..axis].iter().zip(&shape).rev();
-        outer.fold(line, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body))
+    let all = cx.dag.statement(cx.op.name, &shape, wide, &[x], |dag, result| {
+        let (attrs, shape) = (&attrs, &shape[..]);
+        Lines { combiner, attrs, x, result, shape, axis, dtype: wide }.all(dag)
     });
     if wide == dtype {
         return Ok(vec![all]);

@@ -39,6 +39,28 @@ fn turns(function: &Function, input: &BufferSpec, output: &BufferSpec) -> bool {
 }
 
 #[test]
+fn functions_are_computed_before_short_rows_are_moved() {
+    let made = |op: &str, shape: &[i64], axes: &[i64]| {
+        let mut net = Net::new();
+        let (x, factor) = (net.param(shape), net.param(&shape[shape.len() - 1..]));
+        let y = net.plain(op, &[x]);
+        let y = net.plain("multiply", &[y, factor]);
+        let y = net.call("transpose", &[y], Attrs::new().with("axes", axes.to_vec()));
+        let function = net.finish(y);
+        let args = [dense(shape), dense(&shape[shape.len() - 1..])].map(Arg::Input);
+        let to: Vec<i64> = axes.iter().map(|&axis| shape[axis as usize]).collect();
+        check(&function, &args, &[dense(&to)]);
+        let case = case(&function, &args, &[dense(&to)]);
+        case.schedule(&runnable_levels()).0.loops.len()
+    };
+    assert_eq!(made("tanh", &[3, 4, 5, 7], &[1, 2, 0, 3]), 2);
+    // Nothing that takes long, whole vectors, and elements on their own.
+    assert_eq!(made("nn.relu", &[3, 4, 5, 7], &[1, 2, 0, 3]), 1);
+    assert_eq!(made("tanh", &[3, 4, 5, 32], &[1, 2, 0, 3]), 1);
+    assert_eq!(made("tanh", &[3, 4, 5, 7], &[0, 1, 3, 2]), 1);
+}
+
+#[test]
 fn choices_on_what_is_read_are_turned_with_it() {
     let mut net = Net::new();
     let (x, greatest) = (net.param(&[1, 36, 50]), net.param(&[36]));

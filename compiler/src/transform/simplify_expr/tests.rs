@@ -377,4 +377,12 @@ fn reductions_of_transposed_tensors_are_those_of_the_tensors() {
             assert_eq!(results[0], results[1], "{op} {order:?} {axis:?}");
         }
     }
+    // A norm keeps its form.
+    let mut net = Net::default();
+    let x = net.0.param("x", Type::tensor(&[2, 3, 4], DType::F32));
+    let y = net.op_with("transpose", &[x], &TransposeAttrs { axes: vec![0, 2, 1] });
+    let mean = net.op_with("mean", &[y], &ReduceAttrs { axis: vec![2], keepdims: true });
+    let y = net.op("subtract", &[y, mean]);
+    let function = net.finish(y);
+    assert_eq!(show(&after(&SimplifyExpr, function.clone())), show(&function));
 }

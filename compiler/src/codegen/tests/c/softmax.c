@@ -51,12 +51,11 @@ void softmax(
             const float x1 = min_f32(89.5f, max_f32(-104.0f, x[i * 100 + j] - largest));
             const float shifted = __builtin_fmaf(x1, 0.7213475f, 12583039.0f);
             const float n = shifted - 12583039.0f;
-            const float r = __builtin_fmaf(n, -2.8572135e-6f, __builtin_fmaf(n, -1.3862915f, x1));
-            const float q = __builtin_fmaf(__builtin_fmaf(__builtin_fmaf(__builtin_fmaf(__builtin_fmaf(__builtin_fmaf(0.0001961161f,
-                    r, 0.001410447f), r, 0.008336104f), r, 0.04166127f), r, 0.16666614f), r,
-                    0.50000036f), r, 1.0f);
             const float power = bits_i32_f32(bits_f32_i32(shifted) << 23);
-            const float e = __builtin_fmaf(q, r, 1.0f) * power * power;
+            const float r = __builtin_fmaf(n, -2.8572135e-6f, __builtin_fmaf(n, -1.3862915f, x1));
+            const float e = __builtin_fmaf(__builtin_fmaf(__builtin_fmaf(__builtin_fmaf(__builtin_fmaf(__builtin_fmaf(__builtin_fmaf(0.0001961161f,
+                    r, 0.001410447f), r, 0.008336104f), r, 0.04166127f), r, 0.16666614f), r,
+                    0.50000036f), r, 1.0f), r, 1.0f) * power * power;
             exps[j] = e;
             sum = sum + e;
         }
