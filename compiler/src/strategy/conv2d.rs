@@ -69,8 +69,10 @@ pub(crate) fn goes_along_rows(
     };
     // Pixels that are further apart are no vectors.
     let stride = strides.last().copied().unwrap_or(1);
-    // To take every second pixel of many channels costs as much as half a vector of padding.
-    let padding = if stride == 1 || channels == 1 { 2 } else { 4 };
+    // To take every second pixel of many channels costs as much as half a vector of padding, and so does to
+    // copy an image into planes for one product of each element.
+    let is_product = groups == 1 && taps.iter().all(|&tap| tap == 1);
+    let padding = if (stride == 1 && !is_product) || channels == 1 { 2 } else { 4 };
     let most_columns = MOST_COLUMNS_ALONG_ROWS.min(lanes / padding);
     is_long && stride <= MOST_APART && columns / groups <= most_columns
 }
