@@ -63,7 +63,10 @@ impl Emitter {
             return None;
         };
         let (shape, axes) = (self.dag.shape(stage), &self.dag.stages[stage].axes);
-        let is_axis = |index: &PrimExpr, axis: &VarId| matches!(index, PrimExpr::Var { var, .. } if var == axis);
+        let is_axis = |index: &PrimExpr, axis: &VarId| match index {
+            PrimExpr::Var { var, .. } => var == axis,
+            _ => false,
+        };
         let is_in_order = indices.len() == axes.len()
             && indices.iter().all(|i| axes.iter().any(|a| is_axis(i, a)));
         if !is_in_order || !self.dag.limits(stage).is_empty() {
@@ -73,7 +76,9 @@ impl Emitter {
         let run: i64 = own.zip(shape.iter().rev()).map(|(_, extent)| extent).product();
         // All versions of a kernel answer alike, as their results are the same.
         let lanes = self.packing.lanes(DType::F32).max(1);
-        let is_ragged = run > 1 && run < LONG_RUN * lanes && run % lanes != 0;
+        // A copy in the same order is one run.
+        let is_moved = run > 1 && run < shape.iter().product();
+        let is_ragged = is_moved && run < LONG_RUN * lanes && run % lanes != 0;
         self.dag.stage_of(*buffer).filter(|_| is_ragged)
     }
 

@@ -22,9 +22,9 @@ use crate::transform::InferType;
 /// nothing in between, concatenations along one axis, and pads with the same elements, one is left,
 /// or none where they undo each other. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
 /// nothing and the like are `x`, `power(x, 2)` is `x · x`. A product of `one_hot` vectors with a
-/// constant matrix, which is finite, is its rows. A reduction alone of a transposed tensor is one of the tensor, if
-/// that leaves the other axes in their order. Unless `tir.strict_math` is on, `-0 + 0`
-/// may be `-0`, roots are taken for powers of ½ and -½ of what is not negative, and `nn.gelu` and
+/// constant matrix, which is finite, is its rows. Unless `tir.strict_math` is on, a reduction alone of a
+/// transposed tensor is one of the tensor, if that leaves the other axes in their order, `-0 + 0` may be
+/// `-0`, roots are taken for powers of ½ and -½ of what is not negative, and `nn.gelu` and
 /// `nn.hardswish` stand for themselves written out.
 #[function_pass(opt_level = 0, required = [InferType])]
 pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {

@@ -33,7 +33,7 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
         transpose(b, x, site.attrs)
     } else if RESHAPES.iter().any(|def| op.is(def)) {
         reshape(b, x, site.ty)
-    } else if site.reads_alone && REDUCTIONS.iter().any(|def| op.is(def)) {
+    } else if site.reads_alone && !site.strict && REDUCTIONS.iter().any(|def| op.is(def)) {
         // What else is made of the transposed tensor, as in a norm, may go with the reduction.
         reduced(b, x, site)
     } else if op.is(&LAYOUT_TRANSFORM) {
