@@ -47,6 +47,7 @@ mod relayout;
 mod remove_unused_functions;
 mod simplify_expr;
 mod simplify_inference;
+mod strides_optimization;
 mod to_a_normal_form;
 mod to_basic_block_normal_form;
 mod to_graph_normal_form;
@@ -102,6 +103,7 @@ pub use remove_unused_functions::{
 };
 pub use simplify_expr::{SimplifyExpr, simplify_expr};
 pub use simplify_inference::{SimplifyInference, UNPACK_LAYER_NORM, simplify_inference};
+pub use strides_optimization::{StridesOptimization, strides_optimization};
 pub use to_a_normal_form::{ToANormalForm, to_a_normal_form};
 pub use to_basic_block_normal_form::{ToBasicBlockNormalForm, to_basic_block_normal_form};
 pub use to_graph_normal_form::{ToGraphNormalForm, to_graph_normal_form};

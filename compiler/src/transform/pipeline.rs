@@ -7,7 +7,7 @@ use super::{
     DeadCodeElimination, EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant,
     FoldExplicitPadding, FoldScaleAxis, FuseOps, GroupConv2dToMatmul, InferType, OutlinePrimitives,
     PlanDevices, PlanLayouts, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr,
-    SimplifyInference,
+    SimplifyInference, StridesOptimization,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -30,6 +30,7 @@ fn passes() -> Vec<PassRef> {
         FoldScaleAxis.into(),
         PlanDevices.into(),
         CanonicalizeOps.into(),
+        StridesOptimization.into(),
         Conv1dToConv2d.into(),
         Conv3dToConv2d.into(),
         GroupConv2dToMatmul.into(),
