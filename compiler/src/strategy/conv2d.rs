@@ -5,6 +5,7 @@
 //! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
 
 mod depthwise;
+mod expanded;
 mod taps;
 mod terms;
 
@@ -14,7 +15,7 @@ use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Tile, TileType, steps};
-use super::tiling::{Order, Run, Window, Work, tile_runs};
+use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use super::window::{halo_fits, halo_needed, tests_ends};
 use super::winograd::algorithm_tunable;
 use super::words::Words;
@@ -174,6 +175,26 @@ struct Direct<'a> {
     block: Option<i64>,
 }
 
+/// How a direct convolution is cut.
+struct Cut {
+    tiling: Tiling,
+    /// The channels of a block of the image; none of planes.
+    block: Option<i64>,
+    /// The columns of all tiles.
+    runs: Vec<ColumnRun>,
+    /// Most pixels of a tile.
+    rows: i64,
+    /// Steps of a sum, and columns of a panel.
+    panel: [i64; 2],
+}
+
+impl Cut {
+    fn fetch(&self, conv: &Conv, run: &ColumnRun, tiles: &[[Run; 2]]) -> Fetch {
+        let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
+        Fetch::new(&self.tiling, conv.weight, conv.ty, self.panel, run, count)
+    }
+}
+
 /// Where a tile is: batch, group, columns in the group, first pixel, and its number among those of
 /// the image.
 #[derive(Clone, Copy)]
@@ -223,6 +244,32 @@ impl Emitter {
         inner: StageId,
         anchor: &Anchor,
     ) -> Result<Stmt, String> {
+        let conv = self.conv(root, inner, anchor)?;
+        let output = self.materialised[&root];
+        let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
+        let reads_planes = is_dense(conv.data) || conv.groups == 1;
+        let [w, o] = [conv.weight, self.dag.stages[inner].buffer].map(|b| &self.func.buffers[b]);
+        if goes_along_rows(w.shape(), o.shape(), conv.groups, &conv.strides, self.packing)
+            && !conv.ty.fours
+            && reads_planes
+            && is_dense(output)
+        {
+            return Ok(self.planes(conv));
+        }
+        if !self.is_planar(output) {
+            return Ok(self.convolution(conv));
+        }
+        Ok(self.through_blocks(root, inner, |emitter, root| {
+            emitter.convolution(Conv { root, ..conv })
+        }))
+    }
+
+    /// The geometry of a convolution whose loops can be emitted.
+    ///
+    /// # Errors
+    ///
+    /// What is different about others.
+    fn conv(&mut self, root: StageId, inner: StageId, anchor: &Anchor) -> Result<Conv, String> {
         let refused = |why: &str| Err(format!("convolution {why}"));
         let Anchor::Conv2d { data, weight, strides, padding, pad_value, dilation, groups } = anchor
         else {
@@ -242,15 +289,17 @@ impl Emitter {
         if constant.is_some_and(|buffer| !self.func.buffers[buffer].spec.is_dense()) {
             return refused("whose weights another convolution of the kernel has packed");
         }
+        if o.contains(&0) || d.contains(&0) || w.contains(&0) {
+            return refused("without any element");
+        }
         // Behind the channels and taps of a copy there are no zeros.
         ty.fours &= constant.is_some() && ty.lhs == DType::U8;
-        let weight_buffer =
-            constant.unwrap_or_else(|| self.func.local("weights", by, BufferSpec::dense(w)));
-        let conv = Conv {
+        Ok(Conv {
             root,
             inner,
             data: data_buffer,
-            weight: weight_buffer,
+            weight: constant
+                .unwrap_or_else(|| self.func.local("weights", by, BufferSpec::dense(w))),
             computed: constant.is_none().then_some(weight),
             batch: o[0],
             in_channels: w[1],
@@ -263,26 +312,7 @@ impl Emitter {
             pad_value: *pad_value,
             dilation: *dilation,
             ty,
-        };
-        if o.contains(&0) || d.contains(&0) || w.contains(&0) {
-            return refused("without any element");
-        }
-        let output = self.materialised[&root];
-        let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
-        let reads_planes = is_dense(data_buffer) || *groups == 1;
-        if goes_along_rows(w, o, *groups, strides, self.packing)
-            && !ty.fours
-            && reads_planes
-            && is_dense(output)
-        {
-            return Ok(self.planes(conv));
-        }
-        if !self.is_planar(output) {
-            return Ok(self.convolution(conv));
-        }
-        Ok(self.through_blocks(root, inner, |emitter, root| {
-            emitter.convolution(Conv { root, ..conv })
-        }))
+        })
     }
 
     /// Planes from planes: the lanes are pixels of a row, weights are broadcast. An image in blocks is
@@ -398,8 +428,57 @@ impl Emitter {
         conv.ty.fours &= conv.groups == 1 || conv.block() != Some(FOUR);
         let wanted = conv.block();
         let image = self.image(&mut conv, wanted);
-        let channels = block(&self.func.buffers[conv.data].spec, 1);
+        let cut = self.cut_conv(&conv);
+        let direct = Direct { conv: &conv, block: cut.block };
+        let mut stmts = vec![image];
+        match cut.tiling.order {
+            Order::Rows => {
+                let tiles = tile_runs(conv.output, cut.rows);
+                for &tile in &tiles {
+                    stmts.push(self.over_tiles(tile, &mut |emitter, y, x, number| {
+                        let panels = cut.runs.iter().map(|run| {
+                            let fetch = cut.fetch(&conv, run, &tiles);
+                            emitter.over_panels(&conv, run, &mut |emitter, n, g, column| {
+                                let place = Place { n, g, column, y, x, number, wide: None };
+                                emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
+                                    emitter.tile(&direct, tile, run.columns, &fetch, &place)
+                                })
+                            })
+                        });
+                        Stmt::seq(panels.collect::<Vec<_>>())
+                    }));
+                }
+            }
+            Order::Panels { blocks } => {
+                let [lines, pixels] = conv.output;
+                for block in Run::cover(lines, (lines + blocks - 1) / blocks) {
+                    let (b, b_var) = self.counter("yb", block.count);
+                    let first = &(b * block.size + block.first);
+                    let tiles = tile_runs([block.size, pixels], cut.rows);
+                    let panels = cut.runs.iter().map(|run| {
+                        let fetch = cut.fetch(&conv, run, &tiles);
+                        self.over_panels(&conv, run, &mut |emitter, n, g, column| {
+                            emitter.panel(
+                                &direct,
+                                run.columns,
+                                &fetch,
+                                &tiles,
+                                [n, g, first],
+                                column,
+                            )
+                        })
+                    });
+                    let panels = Stmt::seq(panels.collect::<Vec<_>>());
+                    stmts.push(around(b_var, block.count, panels));
+                }
+            }
+        }
+        Stmt::seq(stmts)
+    }
 
+    /// How a convolution is cut into panels and tiles. Its weights are packed so.
+    fn cut_conv(&mut self, conv: &Conv) -> Cut {
+        let channels = block(&self.func.buffers[conv.data].spec, 1);
         // Groups are an axis of their own, so that each begins with a panel.
         let [kh, kw] = conv.kernel;
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
@@ -437,84 +516,46 @@ impl Emitter {
         };
         let dims = [&[(0, 1), (1, panel)], dims].concat();
         self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, &dims);
-
-        let runs = ColumnRun::cover(conv.out_channels, &widths, lanes);
-        let rows = conv.ty.rows(self.machine, width / lanes);
-        let direct = Direct { conv: &conv, block: channels };
-        let panel = [work.depth, panel];
-        let fetch = |run: &ColumnRun, tiles: &[[Run; 2]]| {
-            let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
-            Fetch::new(&tiling, conv.weight, conv.ty, panel, run, count)
-        };
-        let mut stmts = vec![image];
-        match tiling.order {
-            Order::Rows => {
-                let tiles = tile_runs(conv.output, rows);
-                for &tile in &tiles {
-                    stmts.push(self.over_tiles(tile, &mut |emitter, y, x, number| {
-                        let panels = runs.iter().map(|run| {
-                            let fetch = fetch(run, &tiles);
-                            emitter.over_panels(&conv, run, &mut |emitter, n, g, column| {
-                                let place = Place { n, g, column, y, x, number, wide: None };
-                                emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
-                                    emitter.tile(&direct, tile, run.columns, &fetch, &place)
-                                })
-                            })
-                        });
-                        Stmt::seq(panels.collect::<Vec<_>>())
-                    }));
-                }
-            }
-            Order::Panels { blocks } => {
-                let [lines, pixels] = conv.output;
-                for block in Run::cover(lines, (lines + blocks - 1) / blocks) {
-                    let (b, b_var) = self.counter("yb", block.count);
-                    let first = &(b * block.size + block.first);
-                    let tiles = tile_runs([block.size, pixels], rows);
-                    let panels = runs.iter().map(|run| {
-                        let fetch = fetch(run, &tiles);
-                        self.panel(&direct, run, &fetch, &tiles, first)
-                    });
-                    let panels = Stmt::seq(panels.collect::<Vec<_>>());
-                    stmts.push(around(b_var, block.count, panels));
-                }
-            }
+        Cut {
+            tiling,
+            block: channels,
+            runs: ColumnRun::cover(conv.out_channels, &widths, lanes),
+            rows: conv.ty.rows(self.machine, width / lanes),
+            panel: [work.depth, panel],
         }
-        Stmt::seq(stmts)
     }
 
-    /// The panels of a run, each of which goes over the tiles of a block of lines, of which the first
-    /// is given.
+    /// The tiles of a block of lines, one below the other, of a tile's columns. Given are image, group and
+    /// first line.
     fn panel(
         &mut self,
         direct: &Direct<'_>,
-        run: &ColumnRun,
+        columns: Columns,
         fetch: &Fetch,
         tiles: &[[Run; 2]],
-        first: &PrimExpr,
+        [n, g, first]: [&PrimExpr; 3],
+        column: &Column,
     ) -> Stmt {
         let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
-        self.over_panels(direct.conv, run, &mut |emitter, n, g, column| {
-            let widened = emitter.widen_panel(direct, run.columns, count, [g, &column.first]);
-            let wide = widened.as_ref().map(|(buffer, _)| *buffer);
-            let mut before = 0;
-            let tiles = tiles.iter().map(|&tile| {
-                let others = before;
-                before += tile[0].count * tile[1].count;
-                emitter.over_tiles(tile, &mut |emitter, y, x, number| {
-                    let (y, number) = (&(first.clone() + y.clone()), &(number.clone() + others));
-                    let place = Place { n, g, column, y, x, number, wide };
-                    emitter.narrowed(direct.conv, tile, x, &mut |emitter, tile| {
-                        emitter.tile(direct, tile, run.columns, fetch, &place)
-                    })
+        let widened = self.widen_panel(direct, columns, count, [g, &column.first]);
+        let wide = widened.as_ref().map(|(buffer, _)| *buffer);
+        let mut before = 0;
+        let tiles = tiles.iter().map(|&tile| {
+            let others = before;
+            before += tile[0].count * tile[1].count;
+            self.over_tiles(tile, &mut |emitter, y, x, number| {
+                let (y, number) = (&(first.clone() + y.clone()), &(number.clone() + others));
+                let place = Place { n, g, column, y, x, number, wide };
+                emitter.narrowed(direct.conv, tile, x, &mut |emitter, tile| {
+                    emitter.tile(direct, tile, columns, fetch, &place)
                 })
-            });
-            let tiles = Stmt::seq(tiles.collect::<Vec<_>>());
-            match widened {
-                Some((buffer, fill)) => Stmt::allocate(buffer, Stmt::seq([fill, tiles])),
-                None => tiles,
-            }
-        })
+            })
+        });
+        let tiles = Stmt::seq(tiles.collect::<Vec<_>>());
+        match widened {
+            Some((buffer, fill)) => Stmt::allocate(buffer, Stmt::seq([fill, tiles])),
+            None => tiles,
+        }
     }
 
     /// The weights of a tile's columns as words, if several tiles go over them: where they are, and what

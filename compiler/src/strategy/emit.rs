@@ -116,16 +116,23 @@ impl Emitter {
     pub(super) fn emit(&mut self, outputs: &[StageId]) -> Stmt {
         let roots = self.plan(outputs);
         let mut axes = self.row_axes(&roots);
+        // What is read again once some of the output is stored.
+        let mut reads_again = false;
         let stmts = if let Some(axes) = axes {
             vec![self.emit_rows(&roots, axes)]
         } else if let Some((stmt, shared)) = self.emit_attention(&roots) {
             axes = Some(shared);
             vec![stmt]
+        } else if let Some(stmt) = self.emit_expanded(&roots) {
+            reads_again = true;
+            vec![stmt]
         } else {
             let flat = self.flatten(&roots);
             self.emit_blocks(&roots, flat)
         };
-        self.func.inplace = self.inplace_pairs(&roots, axes);
+        if !reads_again {
+            self.func.inplace = self.inplace_pairs(&roots, axes);
+        }
         let mut body = Stmt::seq(stmts);
         for buffer in std::mem::take(&mut self.scratch) {
             body = Stmt::allocate(buffer, body);
@@ -168,6 +175,7 @@ impl Emitter {
         spread.extend(self.picked_stages());
         spread.extend(self.moved_stages());
         spread.extend(self.stages_of_attention());
+        spread.extend(self.expanded_stages());
         let mut depth: BTreeMap<StageId, usize> = BTreeMap::new();
         let mut stored: Vec<StageId> = Vec::new();
         for stage in self.dag.ids() {

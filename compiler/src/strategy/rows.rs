@@ -481,7 +481,7 @@ pub(super) fn in_rows(
     axes: usize,
     place: &dyn Fn(PrimExpr) -> PrimExpr,
 ) -> Stmt {
-    let place = |mut indices: Vec<PrimExpr>| {
+    with_indices(stmt, buffers, &|mut indices| {
         for (axis, index) in indices.iter_mut().enumerate().take(axes) {
             let row = std::mem::replace(index, PrimExpr::index(0));
             if axis + 1 == axes {
@@ -489,7 +489,15 @@ pub(super) fn in_rows(
             }
         }
         indices
-    };
+    })
+}
+
+/// Gives all that is read and written of some buffers another index.
+pub(super) fn with_indices(
+    stmt: Stmt,
+    buffers: &[BufferId],
+    place: &dyn Fn(Vec<PrimExpr>) -> Vec<PrimExpr>,
+) -> Stmt {
     let stmt = stmt.map_exprs(&mut |expr| {
         expr.rewrite(&mut |expr| match expr {
             PrimExpr::Load { buffer, dtype, indices } if buffers.contains(&buffer) => {
@@ -501,6 +509,11 @@ pub(super) fn in_rows(
     stmt.rewrite(&mut |stmt| match stmt {
         Stmt::Store { buffer, indices, value } if buffers.contains(&buffer) => {
             Stmt::Store { buffer, indices: place(indices), value }
+        }
+        Stmt::Prefetch { buffer, indices, offset, locality, write }
+            if buffers.contains(&buffer) =>
+        {
+            Stmt::Prefetch { buffer, indices: place(indices), offset, locality, write }
         }
         other => other,
     })

@@ -51,7 +51,8 @@ pub(super) fn tests_ends(halos: &[(i64, i64)], row: i64) -> bool {
 
 impl Emitter {
     /// Planes that are made in blocks of channels first, by `emit`, which is handed the last stage that lies
-    /// in such: with what is made of `inner` if that reads no other planes, as both are vectors then.
+    /// in such: with what is made of `inner` if that reads no other planes, as both are vectors then, and has
+    /// no smaller elements, which are not turned in registers.
     pub(super) fn through_blocks(
         &mut self,
         root: StageId,
@@ -59,7 +60,8 @@ impl Emitter {
         emit: impl FnOnce(&mut Self, StageId) -> Stmt,
     ) -> Stmt {
         let output = self.materialised[&root];
-        let last = if self.reads_planes(root, inner) { inner } else { root };
+        let is_narrowed = self.dag.dtype(root).bits() < self.dag.dtype(inner).bits();
+        let last = if is_narrowed || self.reads_planes(root, inner) { inner } else { root };
         let spec = BufferSpec::nchwc(self.dag.shape(last), CHANNEL_BLOCK, &[]);
         let blocks = self.func.local("blocks", self.dag.dtype(last), spec);
         self.scratch.push(blocks);

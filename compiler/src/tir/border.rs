@@ -65,7 +65,7 @@ pub(crate) fn padding(dtype: DType, value: i64) -> PrimExpr {
 }
 
 /// Stores a value to a box of logical indices: start and extent for each axis.
-fn fill_box(
+pub(crate) fn fill_box(
     func: &mut PrimFuncData,
     buffer: BufferId,
     spec: &BufferSpec,

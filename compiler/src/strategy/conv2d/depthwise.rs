@@ -21,39 +21,56 @@ impl Emitter {
         let lanes = self.machine.sums(conv.ty.sum);
         conv.ty.fours = false;
         let image = self.image(&mut conv, Some(CHANNEL_BLOCK));
-        let shape = self.func.buffers[conv.weight].shape().to_vec();
-        self.func.buffers[conv.weight].spec =
-            BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
         let channels = conv.groups;
-        let unroll = conv.kernel[0] * conv.kernel[1] <= MAX_UNROLLED_TAPS;
-        let taps = Taps::of(&conv, self.machine).filter(|_| unroll);
+        let taps = Taps::of(&conv, self.machine).filter(|_| is_unrolled(&conv));
         let rule = match taps {
             Some(_) => "depthwise convolution by dot products",
             None => "depthwise convolution",
         };
+        self.pack_depthwise(&conv);
         self.note(conv.inner, rule, String::new(), None, None);
         let mut stmts = vec![image];
         for run in ColumnRun::cover(channels, &steps(&[CHANNEL_BLOCK, lanes]), lanes) {
             let (n, n_var) = self.counter("n", conv.batch);
             let body = self.over_columns(&run, &mut |emitter, channel| {
-                let rows = match taps {
-                    Some(_) => conv.ty.rows(emitter.machine, 1),
-                    None => emitter.depthwise_rows(&conv),
-                };
-                let tiles = tile_runs(conv.output, rows).into_iter().map(|tile| {
-                    emitter.over_tiles(tile, &mut |emitter, y, x, _| {
-                        let at = [&n, &channel.first, y, x];
-                        emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
-                            let taps = taps.filter(|_| tile[1].size > 1);
-                            emitter.depthwise_tile(&conv, tile, run.columns, (taps, unroll), at)
-                        })
-                    })
-                });
-                Stmt::seq(tiles.collect::<Vec<_>>())
+                let at = [&n, &channel.first, &PrimExpr::index(0)];
+                emitter.depthwise_lines(&conv, run.columns, taps, conv.output[0], at)
             });
             stmts.push(around(n_var, conv.batch, body));
         }
         Stmt::seq(stmts)
+    }
+
+    /// Packs the weights for vectors of channels.
+    pub(super) fn pack_depthwise(&mut self, conv: &Conv) {
+        let shape = self.func.buffers[conv.weight].shape().to_vec();
+        self.func.buffers[conv.weight].spec =
+            BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
+    }
+
+    /// So many lines of some channels, from a first one on.
+    pub(super) fn depthwise_lines(
+        &mut self,
+        conv: &Conv,
+        columns: Columns,
+        taps: Option<Taps>,
+        lines: i64,
+        [n, channel, first]: [&PrimExpr; 3],
+    ) -> Stmt {
+        let rows = match taps {
+            Some(_) => conv.ty.rows(self.machine, 1),
+            None => self.depthwise_rows(conv),
+        };
+        let tiles = tile_runs([lines, conv.output[1]], rows).into_iter().map(|tile| {
+            self.over_tiles(tile, &mut |emitter, y, x, _| {
+                let y = first.clone() + y.clone();
+                emitter.narrowed(conv, tile, x, &mut |emitter, tile| {
+                    let taps = taps.filter(|_| tile[1].size > 1);
+                    emitter.depthwise_tile(conv, tile, columns, taps, [n, channel, &y, x])
+                })
+            })
+        });
+        Stmt::seq(tiles.collect::<Vec<_>>())
     }
 
     /// Rows of a register tile. Pixels that are widened before they are multiplied are in registers
@@ -75,7 +92,7 @@ impl Emitter {
         conv: &Conv,
         run: [Run; 2],
         columns: Columns,
-        (taps, unroll): (Option<Taps>, bool),
+        taps: Option<Taps>,
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
         let rows = Rows { outer: run[0].size, inner: run[1].size };
@@ -99,7 +116,7 @@ impl Emitter {
             Some(taps) => self.add_taps(conv, &tile, taps, [n, channel, y, x]),
             None => {
                 let step = tile.multiply_add(self, &weights, &pixels);
-                let kind = if unroll { ForKind::Unrolled } else { ForKind::Serial };
+                let kind = if is_unrolled(conv) { ForKind::Unrolled } else { ForKind::Serial };
                 let taps = |var, extent: i64, body| {
                     Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
                 };
@@ -151,4 +168,9 @@ impl Emitter {
         }
         Stmt::seq(stmts)
     }
+}
+
+/// Whether the taps of a depthwise convolution are written out.
+fn is_unrolled(conv: &Conv) -> bool {
+    conv.kernel[0] * conv.kernel[1] <= MAX_UNROLLED_TAPS
 }

@@ -2,11 +2,12 @@
 //!
 //! Every call of an operator becomes part of a closure with the attribute `Primitive`, called in
 //! its place: a kernel. `graph.rs` records the uses of values and finds for each value the first
-//! one that all paths from it lead to; `partition.rs` groups values along these paths. `rows.rs` and
-//! `attention.rs` then join groups that TVM keeps apart, as strategies compute them row by row, and
-//! `positions.rs` such as are computed anywhere.
+//! one that all paths from it lead to; `partition.rs` groups values along these paths. `rows.rs`,
+//! `attention.rs` and `expansions.rs` then join groups that TVM keeps apart, as strategies compute them
+//! row by row, and `positions.rs` such as are computed anywhere.
 
 mod attention;
+mod expansions;
 mod graph;
 mod partition;
 mod positions;
@@ -37,7 +38,7 @@ crate::register_pass_config_option! {
 /// Element-wise operators join the convolution, product or reduction whose result they take;
 /// injective ones join each other and element-wise ones. Norms that are written out as reductions of
 /// rows and what is made of these are one kernel, and so are two products with such stages between
-/// them: attention. At level 0 each operator is a kernel of
+/// them: attention; and a 1x1 convolution with a depthwise one of its result, if that is large. At level 0 each operator is a kernel of
 /// its own. Constants of one element go into kernels, others are their arguments. No kernel goes on
 /// beyond a call of `annotation.stop_fusion`.
 #[function_pass(opt_level = 0, required = [InferType], sets = [Fused], clears = [Anf])]
@@ -50,6 +51,7 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
     if cx.opt_level() > 0 {
         rows::join(&mut groups, &function, &graph, cx.get(&MAX_DEPTH));
         attention::join(&mut groups, &function, &graph);
+        expansions::join(&mut groups, &function, &graph, cx.get(&MAX_DEPTH));
         positions::join(&mut groups, &function, &graph);
     }
     let link_params = cx.get(&LINK_PARAMS);
