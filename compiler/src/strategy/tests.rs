@@ -5,6 +5,7 @@ mod bytes;
 
 mod copies;
 mod every_op;
+mod expanded;
 mod families;
 mod halves;
 mod in_place;
