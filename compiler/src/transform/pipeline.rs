@@ -5,9 +5,9 @@ use indexmap::IndexSet;
 use super::{
     ApplyWinograd, CanonicalizeOps, CompileTrees, Conv1dToConv2d, Conv3dToConv2d,
     DeadCodeElimination, EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant,
-    FoldExplicitPadding, FoldScaleAxis, FuseOps, GroupConv2dToMatmul, InferType, OutlinePrimitives,
-    PlanDevices, PlanLayouts, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr,
-    SimplifyInference, StridesOptimization,
+    FoldExplicitPadding, FoldScaleAxis, FoldSpaceToDepth, FuseOps, GroupConv2dToMatmul, InferType,
+    OutlinePrimitives, PlanDevices, PlanLayouts, PromoteLowPrecision, RemoveUnusedFunctions,
+    SimplifyExpr, SimplifyInference, StridesOptimization,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -28,6 +28,7 @@ fn passes() -> Vec<PassRef> {
         SimplifyExpr.into(),
         FoldExplicitPadding.into(),
         FoldScaleAxis.into(),
+        FoldSpaceToDepth.into(),
         PlanDevices.into(),
         CanonicalizeOps.into(),
         StridesOptimization.into(),
@@ -50,11 +51,12 @@ fn passes() -> Vec<PassRef> {
 /// The passes of the pipeline after which results are rounded otherwise, as scales move into weights
 /// or another algorithm takes other sums, or of integers. Without them, what kernels are fused of does
 /// not change a bit of what floats of 32 and 64 bits become.
-pub fn changing_arithmetic() -> [PassRef; 5] {
+pub fn changing_arithmetic() -> [PassRef; 6] {
     [
         SimplifyInference.into(),
         FakeQuantizationToInteger.into(),
         FoldScaleAxis.into(),
+        FoldSpaceToDepth.into(),
         ApplyWinograd.into(),
         CompileTrees.into(),
     ]

@@ -40,7 +40,7 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (0u8..32, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
+    (0u8..34, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
         .prop_map(|(what, a, b, seed, bind)| Step { what, a, b, seed, bind })
 }
 
@@ -64,6 +64,12 @@ fn weights(net: &mut Net, dims: &[i64], seed: f32) -> ExprId {
 fn reshape(net: &mut Net, x: ExprId, dims: &[i64]) -> ExprId {
     let newshape = dims.iter().map(|&dim| Dim::from(dim)).collect();
     net.op_with("reshape", &[x], &ReshapeAttrs { newshape })
+}
+
+/// With so many zeros more behind each line and column.
+fn padded_behind(net: &mut Net, x: ExprId, [lines, columns]: [i64; 2]) -> ExprId {
+    let pad_width = vec![[0, 0], [0, 0], [0, lines], [0, columns]];
+    net.op_with("nn.pad", &[x], &PadAttrs { pad_width, mode: PadMode::Constant })
 }
 
 fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) -> ExprId {
@@ -265,6 +271,30 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
         31 => {
             let axis = if step.bind { vec![-1] } else { vec![1, 2] };
             net.op_with("nn.l2_normalize", &[a], &L2NormalizeAttrs { eps: 0.01, axis })
+        }
+        32 => {
+            // Pixels that are left out, and zeros for them.
+            let weight = weights(net, &[CHANNELS, CHANNELS, 1, 1], step.seed);
+            let strides = vec![2, if step.bind { 1 } else { 2 }];
+            let attrs = ConvAttrs { strides, ..ConvAttrs::of_rank(2) };
+            let y = net.op_with("nn.conv2d", &[a, weight], &attrs);
+            padded_behind(net, y, [1, if step.bind { 0 } else { 1 }])
+        }
+        33 => {
+            // The pixels of blocks as channels.
+            let wide = padded_behind(net, a, [1, 1]);
+            let places = [[0, 0], [1, 0], [0, 1], [1, 1]].map(|begin| StridedSliceAttrs {
+                begin: begin.to_vec(),
+                end: vec![4, 4],
+                strides: vec![2, 2],
+                axes: vec![2, 3],
+            });
+            let parts = places.map(|attrs| net.op_with("strided_slice", &[wide], &attrs));
+            let channels = net.op_with("concatenate", &parts, &ConcatenateAttrs { axis: 1 });
+            let weight = weights(net, &[CHANNELS, 4 * CHANNELS, 3, 3], step.seed);
+            let attrs = ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) };
+            let y = net.op_with("nn.conv2d", &[channels, weight], &attrs);
+            padded_behind(net, y, [1, 1])
         }
         _ => {
             let bias = per_channel(net, &[CHANNELS], step.seed);
