@@ -20,7 +20,8 @@ use crate::transform::InferType;
 ///
 /// Of consecutive transposes, changes of layout, reshapes (`squeeze` and `expand_dims` among them), casts that lose
 /// nothing in between, concatenations along one axis, and pads with the same elements, one is left,
-/// or none where they undo each other. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
+/// or none where they undo each other. Where channels of a concatenation become the last axis, parts are
+/// transposed one by one. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
 /// nothing and the like are `x`, `power(x, 2)` is `x · x`. A product of `one_hot` vectors with a
 /// constant matrix, which is finite, is its rows. Unless `tir.strict_math` is on, a reduction alone of a
 /// transposed tensor is one of the tensor, if that leaves the other axes in their order, `-0 + 0` may be
@@ -57,7 +58,10 @@ pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -
                 let reads_alone = first.is_some_and(is_alone);
                 let Call { attrs, .. } = call;
                 let site = Site { op, args: &args, attrs, ty, reads_alone, strict };
-                simpler(rewriter.builder(), &site)?
+                match moves::turned(&mut rewriter, &uses, id)? {
+                    None => simpler(rewriter.builder(), &site)?,
+                    turned => turned,
+                }
             }
         };
         let Some(simpler) = simpler else { continue };

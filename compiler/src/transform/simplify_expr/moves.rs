@@ -2,7 +2,7 @@
 
 use super::Site;
 use crate::graph::visit::Users;
-use crate::graph::{Call, ExprId, Function, FunctionBuilder};
+use crate::graph::{Call, ExprId, Function, FunctionBuilder, Rewriter};
 use crate::ir::{Attrs, DType, TensorType, normalize_axis};
 use crate::ops::elementwise::{CAST, CastAttrs, WHERE};
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
@@ -282,13 +282,11 @@ pub(super) fn joined_tensors(
 ) -> Result<Option<Vec<ExprId>>> {
     let Some(axis) = concatenated_along(old, id)? else { return Ok(None) };
     let is_part = |part: ExprId, whole: ExprId| -> Result<bool> {
-        Ok(uses.of(part) == [whole]
-            && old.data_of(part).scope == old.data_of(whole).scope
+        Ok(is_read_by(old, uses, part, whole)
             && concatenated_along(old, part)? == concatenated_along(old, whole)?)
     };
     if let &[user] = uses.of(id)
         && is_part(id, user)?
-        && old.scope(old.data_of(id).scope).result != id
     {
         return Ok(None);
     }
@@ -299,9 +297,7 @@ pub(super) fn joined_tensors(
         args(id).into_iter().rev().map(|arg| (arg, id)).collect();
     let mut found = stack.len() == 1;
     while let Some((operand, user)) = stack.pop() {
-        let is_nested = concatenated_along(old, operand)? == Some(axis)
-            && old.scope(old.data_of(operand).scope).result != operand
-            && is_part(operand, user)?;
+        let is_nested = concatenated_along(old, operand)? == Some(axis) && is_part(operand, user)?;
         if is_nested {
             found = true;
             stack.extend(args(operand).into_iter().rev().map(|arg| (arg, operand)));
@@ -332,4 +328,73 @@ pub(super) fn concatenate(
         return Ok(Some(only));
     }
     Ok(Some(b.call(Op::new(&CONCATENATE), tensors, attrs.clone())?))
+}
+
+/// Concatenations in concatenations whose parts are transposed one by one.
+const MOST_NESTED: usize = 4;
+
+/// The concatenation of transposed parts that stands for a transposed concatenation, if that is read by
+/// the transpose alone and channels become the last axis: as outputs of detectors are put together.
+pub(super) fn turned(rewriter: &mut Rewriter, uses: &Users, id: ExprId) -> Result<Option<ExprId>> {
+    let old = rewriter.old().clone();
+    let Some(Call { args, attrs, .. }) = call_of_old(&old, id, &TRANSPOSE) else { return Ok(None) };
+    let (&[Some(x)], Some(axes)) = (args.as_slice(), axes_of(attrs)?) else { return Ok(None) };
+    let is_last = matches!(axes.as_slice(), [0, 2, 1] | [0, 2, 3, 1]);
+    let source = pixels_of(&old, x).filter(|&source| is_read_by(&old, uses, source, x));
+    let is_concatenation = concatenated_along(&old, source.unwrap_or(x))?.is_some();
+    if !is_last || !is_concatenation || !is_read_by(&old, uses, x, id) {
+        return Ok(None);
+    }
+    channels_last(rewriter, uses, (x, id), MOST_NESTED).map(Some)
+}
+
+/// A tensor of the old function, and who reads it, with its second axis behind the others.
+fn channels_last(
+    rewriter: &mut Rewriter,
+    uses: &Users,
+    (x, user): (ExprId, ExprId),
+    depth: usize,
+) -> Result<ExprId> {
+    let old = rewriter.old().clone();
+    let rank = old.ty(x).as_tensor().map_or(0, |ty| ty.shape.rank());
+    if depth > 0 && is_read_by(&old, uses, x, user) {
+        if let Some(axis) = concatenated_along(&old, x)? {
+            let parts: Vec<ExprId> = (old.expr(x).operands())
+                .map(|part| channels_last(rewriter, uses, (part, x), depth - 1))
+                .collect::<Result<_>>()?;
+            let axis = match axis {
+                0 => 0,
+                1 => rank - 1,
+                axis => axis - 1,
+            };
+            let attrs = ConcatenateAttrs { axis: axis as i64 };
+            return call_with(rewriter.builder(), &CONCATENATE, &parts, &attrs);
+        }
+        if let (Some(source), Some(ty)) = (pixels_of(&old, x), old.ty(x).as_tensor()) {
+            let source = channels_last(rewriter, uses, (source, x), depth - 1)?;
+            let newshape = [0, 2, 1].map(|axis| ty.shape[axis].clone()).to_vec();
+            return call_with(rewriter.builder(), &RESHAPE, &[source], &ReshapeAttrs { newshape });
+        }
+    }
+    let axes = [0].into_iter().chain(2..rank as i64).chain([1]).collect();
+    let x = rewriter.mapped(x);
+    call_with(rewriter.builder(), &TRANSPOSE, &[x], &TransposeAttrs { axes })
+}
+
+/// What a reshape makes one axis of the last two of, if it does no more.
+fn pixels_of(old: &Function, id: ExprId) -> Option<ExprId> {
+    let source = call_of_old(old, id, &RESHAPE)?.args.first().copied().flatten()?;
+    let shape = |id| Some(old.ty(id).as_tensor()?.shape.to_vec());
+    let (from, to) = (shape(source)?, shape(id)?);
+    (from.len() == 4 && to.len() == 3 && from[..2] == to[..2]).then_some(source)
+}
+
+/// Whether a value is read by one call alone, in its scope.
+fn is_read_by(old: &Function, uses: &Users, id: ExprId, user: ExprId) -> bool {
+    let scope = old.data_of(id).scope;
+    uses.of(id) == [user] && scope == old.data_of(user).scope && old.scope(scope).result != id
+}
+
+fn call_of_old<'a>(old: &'a Function, id: ExprId, def: &OpDef) -> Option<&'a Call> {
+    old.expr(id).as_call().filter(|_| old.expr(id).is_call_of(def))
 }

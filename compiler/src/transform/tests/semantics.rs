@@ -40,7 +40,7 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (0u8..34, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
+    (0u8..35, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
         .prop_map(|(what, a, b, seed, bind)| Step { what, a, b, seed, bind })
 }
 
@@ -295,6 +295,21 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
             let attrs = ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) };
             let y = net.op_with("nn.conv2d", &[channels, weight], &attrs);
             padded_behind(net, y, [1, 1])
+        }
+        34 => {
+            // Channels behind the pixels of two tensors, and back.
+            let axis = if step.bind { 1 } else { 2 };
+            let both = net.op_with("concatenate", &[a, b], &ConcatenateAttrs { axis });
+            let axes = vec![0, 2, 3, 1];
+            let last = net.op_with("transpose", &[both], &TransposeAttrs { axes });
+            let slice = StridedSliceAttrs {
+                begin: vec![0, 0],
+                end: vec![3, 4],
+                strides: vec![1, 1],
+                axes: vec![1, 3],
+            };
+            let part = net.op_with("strided_slice", &[last], &slice);
+            net.op_with("transpose", &[part], &TransposeAttrs { axes: vec![0, 3, 1, 2] })
         }
         _ => {
             let bias = per_channel(net, &[CHANNELS], step.seed);
