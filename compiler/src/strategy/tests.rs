@@ -37,7 +37,7 @@ fn sample(shape: &[usize], seed: usize) -> Tensor {
     sample_of(DType::F32, shape, seed)
 }
 
-/// Floats from -2 to 2, or integers of at most 7 bits.
+/// Floats from -2 to 2, integers of at most 7 bits, or conditions.
 fn sample_of(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
     let len: usize = shape.iter().product();
     let mixed = (0..len).map(|i| (i.wrapping_mul(2654435761).wrapping_add(seed * 40503)) >> 7);
@@ -47,7 +47,8 @@ fn sample_of(dtype: DType, shape: &[usize], seed: usize) -> Tensor {
             Tensor::from_floats(dtype, shape, values).unwrap()
         }
         false => {
-            let values = mixed.map(|mixed| mixed as i128 % 128).collect();
+            let count = if dtype == DType::Bool { 2 } else { 128 };
+            let values = mixed.map(|mixed| mixed as i128 % count).collect();
             Tensor::from_ints(dtype, shape, values).unwrap()
         }
     }

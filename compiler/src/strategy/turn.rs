@@ -34,7 +34,7 @@ struct Element {
     /// The block of the layout that is written along its axis, and of those that are read.
     written_block: Option<i64>,
     read_block: Option<i64>,
-    /// The loads that are turned.
+    /// The loads that are turned, of elements of other sizes what they are cast to.
     turned: Vec<PrimExpr>,
     /// Rows and columns of a block.
     side: i64,
@@ -162,6 +162,7 @@ impl Emitter {
         let stmt = element(self, &index);
         let lane = vars[written]?;
         let mut loads: Vec<PrimExpr> = Vec::new();
+        let mut casts: Vec<(PrimExpr, PrimExpr)> = Vec::new();
         let mut guarded = false;
         let mut stored = None;
         stmt.walk(&mut |stmt| match stmt {
@@ -171,6 +172,9 @@ impl Emitter {
         });
         stmt.walk_exprs(&mut |expr| match expr {
             PrimExpr::Load { .. } if !loads.contains(expr) => loads.push(expr.clone()),
+            PrimExpr::Cast { value, .. } if matches!(**value, PrimExpr::Load { .. }) => {
+                casts.push(((**value).clone(), expr.clone()));
+            }
             // What is guarded must not be read ahead.
             PrimExpr::Select { cond, then, otherwise } => {
                 guarded |= guards_loads(cond, then, otherwise);
@@ -206,7 +210,12 @@ impl Emitter {
                     _ => false,
                 })
             });
-            if strange || dtype.bits() != bits || !turns(*dtype) {
+            let is_cast = |(from, to): &&(PrimExpr, PrimExpr)| *from == load && turns(to.dtype());
+            let unit = match dtype.bits() == bits && turns(*dtype) {
+                true => load.clone(),
+                false => casts.iter().find(is_cast)?.1.clone(),
+            };
+            if strange || unit.dtype().bits() != bits {
                 return None;
             }
             let other = (vars.iter().enumerate()).find(|&(axis, var)| {
@@ -215,12 +224,12 @@ impl Emitter {
                         matches!(along(data, indices, var), Some(Along::Adjacent))
                     })
             });
-            let unit = data.dims().get(innermost(data)?)?.axis;
-            let found = (other?.0, block(data, unit));
+            let innermost = data.dims().get(innermost(data)?)?.axis;
+            let found = (other?.0, block(data, innermost));
             if *read.get_or_insert(found) != found {
                 return None;
             }
-            turned.push(load);
+            turned.push(unit);
         }
         let (read, read_block) = read?;
         if turned.len() > MOST_TURNED {
@@ -299,8 +308,7 @@ impl Emitter {
         let mut registers = Vec::new();
         let mut copies: Vec<(&PrimExpr, BufferId)> = Vec::new();
         for load in &element.turned {
-            let PrimExpr::Load { dtype, .. } = load else { continue };
-            let bits = held(*dtype);
+            let bits = held(load.dtype());
             let pair =
                 ["rows", "turned"].map(|name| self.func.register(name, bits, &[side * side]));
             registers.extend(pair);

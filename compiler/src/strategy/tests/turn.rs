@@ -4,6 +4,7 @@ use super::{Arg, Case, Net, blocked, case, check, check_all, conv_attrs, dense};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::Function;
 use crate::ir::{Attrs, BufferSpec, DType, Type};
+use crate::ops::elementwise::CastAttrs;
 use crate::strategy::schedule;
 use crate::tir::{ParamKind, PrimExpr};
 
@@ -204,4 +205,23 @@ fn blocks_of_narrow_elements_are_turned() {
         }
     }
     check_all(&cases, &runnable_levels());
+}
+
+/// Elements of another size are turned as what they are cast to.
+#[test]
+fn what_is_cast_is_turned() {
+    let shape = [1, 40, 3, 50];
+    for dtype in [DType::I64, DType::U8, DType::Bool, DType::F64] {
+        let mut net = Net::new();
+        let x = net.b.param("x", Type::tensor(&shape, dtype));
+        let cast = Attrs::from_struct(&CastAttrs::to(DType::F32)).unwrap();
+        let y = net.call("cast", &[x], cast);
+        let y = net.call("nn.relu", &[y], Attrs::new());
+        let function = net.finish(y);
+        let args = [Arg::Input(dense(&shape))];
+        check(&function, &args, &[blocked(&shape, &[(0, 0), (1, 1)])]);
+        let case = case(&function, &args, &[blocked(&shape, &[])]);
+        let loops = case.schedule(&runnable_levels()).0.loops;
+        assert!(loops.iter().all(|loops| loops.missed.is_none()), "{dtype}: {loops:?}");
+    }
 }
