@@ -82,13 +82,15 @@ impl Blocks {
         let ConcatenateAttrs { axis } = attrs.parse()?;
         let mut found: Option<Blocks> = None;
         for part in args.iter().flatten() {
-            let Some((image, place, size)) = pixels(b, *part)? else { return Ok(None) };
-            let blocks =
-                found.get_or_insert(Blocks { image, size, channels: 0, places: Vec::new() });
-            if (blocks.image, blocks.size) != (image, size) || blocks.places.contains(&place) {
+            let Some(Pixels { image, first, step }) = Pixels::of(b, *part)? else {
+                return Ok(None);
+            };
+            let places = Vec::new();
+            let blocks = found.get_or_insert(Blocks { image, size: step, channels: 0, places });
+            if (blocks.image, blocks.size) != (image, step) || blocks.places.contains(&first) {
                 return Ok(None);
             }
-            blocks.places.push(place);
+            blocks.places.push(first);
         }
         Ok(found.and_then(|blocks| {
             let extents = extents(b.ty(blocks.image).as_tensor()?)?;
@@ -108,7 +110,7 @@ impl Blocks {
         let bits = weight.ty().dtype.bits();
         let [outputs, _, height, width] = dims;
         let [lines, columns] = self.size;
-        if bits % 8 != 0 {
+        if !bits.is_multiple_of(8) {
             return None;
         }
         let bytes = usize::try_from(bits / 8).ok()?;
@@ -134,36 +136,47 @@ impl Blocks {
     }
 }
 
-/// The image that slices take each so many lines and columns of, from a first one on; and these.
-fn pixels(b: &FunctionBuilder, id: ExprId) -> Result<Option<(ExprId, [i64; 2], [i64; 2])>> {
-    let mut image = id;
-    let (mut first, mut step) = ([0, 0], [1, 1]);
-    while let Some(Call { args, attrs, .. }) = call_of(b, image, &STRIDED_SLICE) {
-        let StridedSliceAttrs { begin, strides, axes, .. } = attrs.parse()?;
-        let &[Some(from)] = args.as_slice() else { return Ok(None) };
-        for ((&axis, &begin), &stride) in axes.iter().zip(&begin).zip(&strides) {
-            let axis = match axis.rem_euclid(4) {
-                2 => 0,
-                3 => 1,
-                _ => return Ok(None),
-            };
-            if !(1..=MOST_LINES).contains(&stride) || !(0..stride).contains(&begin) {
-                return Ok(None);
+/// Pixels at equal distances.
+struct Pixels {
+    image: ExprId,
+    /// Line and column of the first.
+    first: [i64; 2],
+    /// Lines and columns from one to the next.
+    step: [i64; 2],
+}
+
+impl Pixels {
+    /// What slices take of an image, if they go through all of it.
+    fn of(b: &FunctionBuilder, id: ExprId) -> Result<Option<Pixels>> {
+        let mut image = id;
+        let (mut first, mut step) = ([0, 0], [1, 1]);
+        while let Some(Call { args, attrs, .. }) = call_of(b, image, &STRIDED_SLICE) {
+            let StridedSliceAttrs { begin, strides, axes, .. } = attrs.parse()?;
+            let &[Some(from)] = args.as_slice() else { return Ok(None) };
+            for ((&axis, &begin), &stride) in axes.iter().zip(&begin).zip(&strides) {
+                let axis = match axis.rem_euclid(4) {
+                    2 => 0,
+                    3 => 1,
+                    _ => return Ok(None),
+                };
+                if !(1..=MOST_LINES).contains(&stride) || !(0..stride).contains(&begin) {
+                    return Ok(None);
+                }
+                first[axis] = first[axis] * stride + begin;
+                step[axis] *= stride;
+                if step[axis] > MOST_LINES {
+                    return Ok(None);
+                }
             }
-            first[axis] = first[axis] * stride + begin;
-            step[axis] *= stride;
-            if step[axis] > MOST_LINES {
-                return Ok(None);
-            }
+            image = from;
         }
-        image = from;
+        let extents = |id| b.ty(id).as_tensor().and_then(extents);
+        let (Some(&[_, _, height, width]), Some(&[_, _, h, w])) =
+            (extents(id).as_deref(), extents(image).as_deref())
+        else {
+            return Ok(None);
+        };
+        let is_each = step != [1, 1] && [height * step[0], width * step[1]] == [h, w];
+        Ok(is_each.then_some(Pixels { image, first, step }))
     }
-    let extents = |id| b.ty(id).as_tensor().and_then(extents);
-    let (Some(&[_, _, height, width]), Some(&[_, _, h, w])) =
-        (extents(id).as_deref(), extents(image).as_deref())
-    else {
-        return Ok(None);
-    };
-    let is_each = step != [1, 1] && [height * step[0], width * step[1]] == [h, w];
-    Ok(is_each.then_some((image, first, step)))
 }

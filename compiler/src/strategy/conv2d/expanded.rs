@@ -36,21 +36,29 @@ impl Emitter {
             (inner, emitter.dag.stages[inner].anchor.clone())
         };
         let [(expanding, one), (inner, other)] = [first, last].map(|root| anchor(self, root));
-        let Anchor::Conv2d { data, .. } = other else { return None };
+        let (
+            Anchor::Conv2d { weight: one_weight, .. },
+            Anchor::Conv2d { data, weight: other_weight, .. },
+        ) = (&one, &other)
+        else {
+            return None;
+        };
         let is_scratch = self.scratch.contains(self.materialised.get(&first.stage)?);
-        if data != first.stage || !is_scratch || !matches!(one, Anchor::Conv2d { .. }) {
+        let weights = [one_weight, other_weight].map(|weight| self.materialised.get(weight));
+        let are_constant =
+            weights.iter().all(|w| w.is_some_and(|&buffer| self.is_constant(buffer)));
+        let are_known = roots.iter().all(|root| self.dag.limits(root.stage).is_empty());
+        if *data != first.stage || !is_scratch || !are_constant || !are_known {
             return None;
         }
         let expand = self.conv(first.stage, expanding, &one).ok()?;
         let depthwise = self.conv(last.stage, inner, &other).ok()?;
-        let is_each_pixel =
-            (expand.kernel, expand.strides, expand.padding) == ([1; 2], [1; 2], [0; 2]);
-        let is_constant = |conv: &Conv| conv.computed.is_none() && conv.ty.sum == DType::F32;
-        let is_known =
-            [first.stage, last.stage].iter().all(|&stage| self.dag.limits(stage).is_empty());
-        if !(is_each_pixel && expand.groups == 1 && depthwise.is_depthwise() && is_known)
-            || ![&expand, &depthwise].into_iter().all(is_constant)
-        {
+        let is_expansion = expand.groups == 1
+            && (expand.kernel, expand.strides, expand.padding) == ([1; 2], [1; 2], [0; 2])
+            && expand.out_channels % CHANNEL_BLOCK == 0
+            && depthwise.is_depthwise()
+            && [&expand, &depthwise].iter().all(|conv| conv.ty.sum == DType::F32);
+        if !is_expansion {
             return None;
         }
         self.count_macs(expanding);

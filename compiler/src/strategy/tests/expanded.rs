@@ -50,7 +50,7 @@ fn depthwise_convolutions_go_by_bands_of_what_they_read() {
         let mut args = vec![Arg::Constant; 4];
         args[0] = Arg::Input(from);
         args.push(Arg::Input(to.clone()));
-        check(&function, &args, &[to.clone()]);
+        check(&function, &args, std::slice::from_ref(&to));
         let loops = case(&function, &args, &[to]).schedule(&runnable_levels()).0.loops;
         let last = loops.iter().find(|loops| loops.rule == "depthwise convolution").unwrap();
         let bands = last.knobs.strip_prefix("bands of ").unwrap().split(' ').next().unwrap();
