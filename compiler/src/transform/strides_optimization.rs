@@ -97,8 +97,9 @@ impl Pixels {
             pixels.readers[id] = Reader::of(function, id)?;
         }
         let mut is_read = SecondaryMap::new();
-        for (_, scope) in function.scopes() {
-            pixels.add(&mut is_read, scope.result, None);
+        pixels.add(&mut is_read, function.result(), None);
+        for scope in ids().flat_map(|id| function.expr(id).scopes()) {
+            pixels.add(&mut is_read, function.scope(scope).result, None);
         }
         for id in ids().rev() {
             let own = pixels.read[id].clone();
