@@ -4,6 +4,7 @@
 //! weights that are packed in the order in which they are read; depthwise convolution has vectors
 //! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
 
+mod cut;
 mod depthwise;
 mod expanded;
 mod taps;
@@ -14,10 +15,9 @@ use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
-use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Tile, TileType, steps};
-use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
+use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Tile, TileType};
+use super::tiling::{Order, Run, Window, Work, tile_runs};
 use super::window::{halo_fits, halo_needed, tests_ends};
-use super::winograd::algorithm_tunable;
 use super::words::Words;
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
@@ -173,26 +173,6 @@ impl Conv {
 struct Direct<'a> {
     conv: &'a Conv,
     block: Option<i64>,
-}
-
-/// How a direct convolution is cut.
-struct Cut {
-    tiling: Tiling,
-    /// The channels of a block of the image; none of planes.
-    block: Option<i64>,
-    /// The columns of all tiles.
-    runs: Vec<ColumnRun>,
-    /// Most pixels of a tile.
-    rows: i64,
-    /// Steps of a sum, and columns of a panel.
-    panel: [i64; 2],
-}
-
-impl Cut {
-    fn fetch(&self, conv: &Conv, run: &ColumnRun, tiles: &[[Run; 2]]) -> Fetch {
-        let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
-        Fetch::new(&self.tiling, conv.weight, conv.ty, self.panel, run, count)
-    }
 }
 
 /// Where a tile is: batch, group, columns in the group, first pixel, and its number among those of
@@ -474,55 +454,6 @@ impl Emitter {
             }
         }
         Stmt::seq(stmts)
-    }
-
-    /// How a convolution is cut into panels and tiles. Its weights are packed so.
-    fn cut_conv(&mut self, conv: &Conv) -> Cut {
-        let channels = block(&self.func.buffers[conv.data].spec, 1);
-        // Groups are an axis of their own, so that each begins with a panel.
-        let [kh, kw] = conv.kernel;
-        let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
-        let work = conv.work(channels);
-        let tiling = self.tiling(&conv.described(channels), &work, self.packing, true);
-        if conv.suits_winograd() {
-            let extents = [conv.batch, conv.in_channels, conv.out_channels];
-            let machine = self.packing;
-            self.tunables.push(algorithm_tunable(machine, extents, conv.output, None));
-        }
-        let images = (conv.batch * conv.groups).unsigned_abs();
-        let cycles = tiling.cycles.saturating_mul(images);
-        let rule = match (channels, conv.ty.fours) {
-            (None, false) => "direct convolution of planes",
-            (None, true) => "direct convolution of planes by dot products",
-            (Some(_), false) => "direct convolution",
-            (Some(_), true) => "direct convolution by dot products",
-        };
-        self.note(conv.inner, rule, tiling.to_string(), Some(cycles), None);
-        let panel = tiling.vectors * self.packing.sums(conv.ty.sum);
-        let lanes = self.machine.sums(conv.ty.sum);
-        let pixels = conv.output[0] * conv.output[1];
-        let width = self.machine.tile_columns(panel, pixels, conv.ty.sum);
-        // A tile that is wider than a block of channels, or across two, has no step between.
-        let widths = match CHANNEL_BLOCK % width {
-            0 => steps(&[panel, CHANNEL_BLOCK, width]),
-            _ => steps(&[panel, width]),
-        };
-        let dims: &[(usize, i64)] = match (conv.ty.fours, channels) {
-            (false, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, 1), (1, 1)],
-            (false, None) => &[(2, 1), (3, 1), (4, 1), (1, 1)],
-            (true, Some(FOUR)) => &[(2, FOUR), (3, 1), (4, 1), (1, 1), (2, 1)],
-            (true, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, FOUR), (1, 1), (2, 1)],
-            (true, None) => &[(2, 1), (3, 1), (4, FOUR), (1, 1), (4, 1)],
-        };
-        let dims = [&[(0, 1), (1, panel)], dims].concat();
-        self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, &dims);
-        Cut {
-            tiling,
-            block: channels,
-            runs: ColumnRun::cover(conv.out_channels, &widths, lanes),
-            rows: conv.ty.rows(self.machine, width / lanes),
-            panel: [work.depth, panel],
-        }
     }
 
     /// The tiles of a block of lines, one below the other, of a tile's columns. Given are image, group and

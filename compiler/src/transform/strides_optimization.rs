@@ -72,6 +72,9 @@ pub fn strides_optimization(
     Ok(rewriter.finish()?)
 }
 
+/// Greatest stride that is moved, by itself or with those behind it: products of two fit into 64 bits.
+const MOST_PIXELS: i64 = 1 << 20;
+
 /// Of how many pixels along each spatial axis the first is read.
 type Steps = Vec<i64>;
 
@@ -225,6 +228,9 @@ impl Window {
         } else {
             return Ok(None);
         };
+        if strides.iter().any(|&stride| stride > MOST_PIXELS) {
+            return Ok(None);
+        }
         let rank = taps.len();
         let is_one_pixel = taps
             .iter()
@@ -238,11 +244,12 @@ impl Window {
     fn reads(&self, result: Option<&Steps>) -> Option<Steps> {
         let steps: Steps = (self.strides.iter().zip(&self.is_one_pixel).enumerate())
             .map(|(axis, (&stride, &is_one_pixel))| match is_one_pixel {
-                true => stride.saturating_mul(result.map_or(1, |steps| steps[axis])),
+                true => stride * result.map_or(1, |steps| steps[axis]),
                 false => 1,
             })
             .collect();
-        steps.iter().any(|&step| step > 1).then_some(steps)
+        let is_moved = steps.iter().all(|&step| step <= MOST_PIXELS);
+        (is_moved && steps.iter().any(|&step| step > 1)).then_some(steps)
     }
 }
 

@@ -1,0 +1,82 @@
+//! How a direct convolution is cut into panels of weights and register tiles.
+
+use super::Conv;
+use crate::ir::BufferSpec;
+use crate::strategy::emit::Emitter;
+use crate::strategy::fetch::Fetch;
+use crate::strategy::nest::block;
+use crate::strategy::tile::{ColumnRun, FOUR, steps};
+use crate::strategy::tiling::{Run, Tiling};
+use crate::strategy::winograd::algorithm_tunable;
+use crate::target::CHANNEL_BLOCK;
+
+/// How a direct convolution is cut.
+pub(super) struct Cut {
+    pub(super) tiling: Tiling,
+    /// The channels of a block of the image; none of planes.
+    pub(super) block: Option<i64>,
+    /// The columns of all tiles.
+    pub(super) runs: Vec<ColumnRun>,
+    /// Most pixels of a tile.
+    pub(super) rows: i64,
+    /// Steps of a sum, and columns of a panel.
+    panel: [i64; 2],
+}
+
+impl Cut {
+    pub(super) fn fetch(&self, conv: &Conv, run: &ColumnRun, tiles: &[[Run; 2]]) -> Fetch {
+        let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
+        Fetch::new(&self.tiling, conv.weight, conv.ty, self.panel, run, count)
+    }
+}
+
+impl Emitter {
+    /// How a convolution is cut into panels and tiles. Its weights are packed so.
+    pub(super) fn cut_conv(&mut self, conv: &Conv) -> Cut {
+        let channels = block(&self.func.buffers[conv.data].spec, 1);
+        // Groups are an axis of their own, so that each begins with a panel.
+        let [kh, kw] = conv.kernel;
+        let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
+        let work = conv.work(channels);
+        let tiling = self.tiling(&conv.described(channels), &work, self.packing, true);
+        if conv.suits_winograd() {
+            let extents = [conv.batch, conv.in_channels, conv.out_channels];
+            let machine = self.packing;
+            self.tunables.push(algorithm_tunable(machine, extents, conv.output, None));
+        }
+        let images = (conv.batch * conv.groups).unsigned_abs();
+        let cycles = tiling.cycles.saturating_mul(images);
+        let rule = match (channels, conv.ty.fours) {
+            (None, false) => "direct convolution of planes",
+            (None, true) => "direct convolution of planes by dot products",
+            (Some(_), false) => "direct convolution",
+            (Some(_), true) => "direct convolution by dot products",
+        };
+        self.note(conv.inner, rule, tiling.to_string(), Some(cycles), None);
+        let panel = tiling.vectors * self.packing.sums(conv.ty.sum);
+        let lanes = self.machine.sums(conv.ty.sum);
+        let pixels = conv.output[0] * conv.output[1];
+        let width = self.machine.tile_columns(panel, pixels, conv.ty.sum);
+        // A tile that is wider than a block of channels, or across two, has no step between.
+        let widths = match CHANNEL_BLOCK % width {
+            0 => steps(&[panel, CHANNEL_BLOCK, width]),
+            _ => steps(&[panel, width]),
+        };
+        let dims: &[(usize, i64)] = match (conv.ty.fours, channels) {
+            (false, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, 1), (1, 1)],
+            (false, None) => &[(2, 1), (3, 1), (4, 1), (1, 1)],
+            (true, Some(FOUR)) => &[(2, FOUR), (3, 1), (4, 1), (1, 1), (2, 1)],
+            (true, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, FOUR), (1, 1), (2, 1)],
+            (true, None) => &[(2, 1), (3, 1), (4, FOUR), (1, 1), (4, 1)],
+        };
+        let dims = [&[(0, 1), (1, panel)], dims].concat();
+        self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, &dims);
+        Cut {
+            tiling,
+            block: channels,
+            runs: ColumnRun::cover(conv.out_channels, &widths, lanes),
+            rows: conv.ty.rows(self.machine, width / lanes),
+            panel: [work.depth, panel],
+        }
+    }
+}
