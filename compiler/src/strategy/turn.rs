@@ -398,7 +398,7 @@ impl Emitter {
 }
 
 /// Whether elements of a type are turned: conditions are masks, and others share bytes.
-fn turns(dtype: DType) -> bool {
+pub(super) fn turns(dtype: DType) -> bool {
     dtype != DType::Bool && dtype.bits() >= 8
 }
 

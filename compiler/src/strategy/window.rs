@@ -5,6 +5,7 @@ use super::cover::{LEAST_LANES, adjacent};
 use super::emit::Emitter;
 use super::nest::block;
 use super::reduce::Reduction;
+use super::turn::turns;
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
@@ -51,8 +52,8 @@ pub(super) fn tests_ends(halos: &[(i64, i64)], row: i64) -> bool {
 
 impl Emitter {
     /// Planes that are made in blocks of channels first, by `emit`, which is handed the last stage that lies
-    /// in such: with what is made of `inner` if that reads no other planes, as both are vectors then, and has
-    /// no smaller elements, which are not turned in registers.
+    /// in such: with what is made of `inner` if that reads no other planes, as both are vectors then, and can
+    /// be turned in registers.
     pub(super) fn through_blocks(
         &mut self,
         root: StageId,
@@ -60,8 +61,8 @@ impl Emitter {
         emit: impl FnOnce(&mut Self, StageId) -> Stmt,
     ) -> Stmt {
         let output = self.materialised[&root];
-        let is_narrowed = self.dag.dtype(root).bits() < self.dag.dtype(inner).bits();
-        let last = if is_narrowed || self.reads_planes(root, inner) { inner } else { root };
+        let is_vectors = turns(self.dag.dtype(root)) && !self.reads_planes(root, inner);
+        let last = if is_vectors { root } else { inner };
         let spec = BufferSpec::nchwc(self.dag.shape(last), CHANNEL_BLOCK, &[]);
         let blocks = self.func.local("blocks", self.dag.dtype(last), spec);
         self.scratch.push(blocks);

@@ -381,10 +381,11 @@ fn channels_last(
     call_with(rewriter.builder(), &TRANSPOSE, &[x], &TransposeAttrs { axes })
 }
 
-/// What a reshape makes one axis of the last two of, if it does no more.
+/// What a reshape makes one axis of the last two of, if it does no more. Of extents with symbols, it may be
+/// known for this order of the axes alone that they fit.
 fn pixels_of(old: &Function, id: ExprId) -> Option<ExprId> {
     let source = call_of_old(old, id, &RESHAPE)?.args.first().copied().flatten()?;
-    let shape = |id| Some(old.ty(id).as_tensor()?.shape.to_vec());
+    let shape = |id| old.ty(id).as_tensor()?.shape.as_consts();
     let (from, to) = (shape(source)?, shape(id)?);
     (from.len() == 4 && to.len() == 3 && from[..2] == to[..2]).then_some(source)
 }
