@@ -7,6 +7,7 @@
 mod cut;
 mod depthwise;
 mod expanded;
+mod narrow;
 mod taps;
 mod terms;
 
@@ -29,12 +30,21 @@ use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
 /// would be mostly padding.
 pub const MIN_BLOCKED_CHANNELS: i64 = 8;
 
-/// Whether a convolution reads its image in blocks of channels. Groups that begin inside a block
-/// are read plane by plane.
-pub(crate) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
-    let depthwise = groups > 1 && in_channels == 1;
-    let whole_blocks = groups == 1 || in_channels % CHANNEL_BLOCK == 0 || depthwise;
-    in_channels * groups >= MIN_BLOCKED_CHANNELS && whole_blocks
+/// Whether a convolution by such weights reads its image, of such a type, in blocks of channels. Groups
+/// that begin inside a block are read plane by plane, unless their channels are lanes.
+pub(crate) fn reads_blocks(weight: &[i64], groups: i64, dtype: DType) -> bool {
+    let &[_, channels, ..] = weight else { return false };
+    let whole_blocks = groups == 1 || channels % CHANNEL_BLOCK == 0;
+    let is_blocked = whole_blocks || channels == 1 || goes_by_lanes(weight, groups, dtype);
+    channels.saturating_mul(groups) >= MIN_BLOCKED_CHANNELS && is_blocked
+}
+
+/// Whether the lanes of a convolution by such weights are channels of the image's blocks as of the
+/// result's: of groups of one or of few.
+pub(crate) fn goes_by_lanes(weight: &[i64], groups: i64, dtype: DType) -> bool {
+    let &[outputs, channels, ..] = weight else { return false };
+    let is_depthwise = groups > 1 && channels == 1 && outputs == groups;
+    is_depthwise || narrow::shares_blocks(weight, groups, dtype)
 }
 
 /// Most taps of a depthwise convolution whose lanes are pixels of a row, and most sums that are taken of a
@@ -111,10 +121,16 @@ impl Conv {
 
     /// The channels of a block of the image; none of a plane.
     fn block(&self) -> Option<i64> {
-        match reads_blocks(self.in_channels, self.groups) {
+        match reads_blocks(&self.weights(), self.groups, self.ty.lhs) {
             true => Some(CHANNEL_BLOCK),
             false => (self.ty.fours && !self.takes_taps()).then_some(FOUR),
         }
+    }
+
+    /// The extents of the weights.
+    fn weights(&self) -> [i64; 4] {
+        let [kh, kw] = self.kernel;
+        [self.groups * self.out_channels, self.in_channels, kh, kw]
     }
 
     /// Whether an instruction that multiplies four neighbours can take taps along a row of a plane,
@@ -319,7 +335,8 @@ impl Emitter {
 
     fn convolution(&mut self, conv: Conv) -> Stmt {
         let (weight, computed, channels) = (conv.weight, conv.computed, conv.out_channels);
-        let loops = if conv.is_depthwise() { self.depthwise(conv) } else { self.direct(conv) };
+        let by_lanes = goes_by_lanes(&conv.weights(), conv.groups, conv.ty.lhs);
+        let loops = if by_lanes { self.depthwise(conv) } else { self.direct(conv) };
         let Some(stage) = computed else { return loops };
         let copy = self.fill(weight, stage, &|index| match index {
             [group, channel, rest @ ..] if rest.len() == 3 => {

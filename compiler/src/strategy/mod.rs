@@ -42,7 +42,7 @@ mod tests;
 
 pub use crate::target::CHANNEL_BLOCK;
 pub use conv2d::MIN_BLOCKED_CHANNELS;
-pub(crate) use conv2d::{goes_along_rows, reads_blocks};
+pub(crate) use conv2d::{goes_along_rows, goes_by_lanes, reads_blocks};
 pub(crate) use matmul::MIN_PACKED_ROWS;
 pub(crate) use program::copy_value;
 pub use program::{BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, can_be_blocked, program};

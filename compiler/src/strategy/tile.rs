@@ -410,19 +410,41 @@ impl Tile {
     pub(super) fn add_dot(
         &self,
         emitter: &Emitter,
-        [outer, inner]: [&PrimExpr; 2],
+        rows: [&PrimExpr; 2],
         vector: i64,
         (bytes, weights): (PrimExpr, PrimExpr),
     ) -> Stmt {
-        let first = self.at(outer, inner, vector, &PrimExpr::index(0));
-        let at = PrimExpr::ramp(first, 1, self.columns.lanes as u32);
-        let sum = emitter.func.load(self.acc, [at.clone()]);
         // Unsigned bytes are the first operand.
         let (a, b) = match self.ty.lhs {
             DType::I8 => (weights, bytes),
             _ => (bytes, weights),
         };
-        emitter.func.store(self.acc, [at], PrimExpr::dot_add(a, b, sum))
+        self.add(emitter, rows, vector, |sum| PrimExpr::dot_add(a, b, sum))
+    }
+
+    /// Adds the products of two vectors of floats to the sums of a row.
+    pub(super) fn add_product(
+        &self,
+        emitter: &Emitter,
+        rows: [&PrimExpr; 2],
+        vector: i64,
+        (a, b): (PrimExpr, PrimExpr),
+    ) -> Stmt {
+        self.add(emitter, rows, vector, |sum| PrimExpr::mul_add(a, b, sum))
+    }
+
+    /// Makes a vector of sums of a row another.
+    fn add(
+        &self,
+        emitter: &Emitter,
+        [outer, inner]: [&PrimExpr; 2],
+        vector: i64,
+        added: impl FnOnce(PrimExpr) -> PrimExpr,
+    ) -> Stmt {
+        let first = self.at(outer, inner, vector, &PrimExpr::index(0));
+        let at = PrimExpr::ramp(first, 1, self.columns.lanes as u32);
+        let sum = emitter.func.load(self.acc, [at.clone()]);
+        emitter.func.store(self.acc, [at], added(sum))
     }
 
     /// Stores what becomes of each accumulator.

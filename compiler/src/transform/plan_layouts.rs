@@ -10,7 +10,7 @@ use crate::executor::Truncation;
 use crate::graph::{
     Call, Callee, Expr, ExprData, ExprId, Function, FunctionBuilder, Rewriter, ScopeId,
 };
-use crate::ir::{AttrValue, Attrs, Definition, Dim, GlobalVar, IRModule, Type};
+use crate::ir::{AttrValue, Attrs, DType, Definition, Dim, GlobalVar, IRModule, Type};
 use crate::ops::nn::{
     CONV2D, CONV2D_WINOGRAD, ConvAttrs, DENSE, LOG_SOFTMAX, MATMUL, SOFTMAX, SoftmaxAttrs,
 };
@@ -19,8 +19,8 @@ use crate::ops::tensor::{EXPAND_DIMS, LAYOUT_TRANSFORM, LayoutTransformAttrs, RE
 use crate::ops::{Op, OpPattern};
 use crate::pass::{PassContext, Result, is_optimizable, module_pass};
 use crate::strategy::{
-    BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, Machine, can_be_blocked, goes_along_rows, reads_blocks,
-    tensor_types,
+    BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, Machine, can_be_blocked, goes_along_rows, goes_by_lanes,
+    reads_blocks, tensor_types,
 };
 
 crate::register_pass_config_option! {
@@ -257,11 +257,13 @@ impl Kernel {
                 let along_rows = goes_along_rows(&weight, &output, groups, &strides, packing);
                 makes_blocks |= !along_rows;
                 // An image in blocks is copied into planes, which takes less than what makes planes of
-                // it for others. Groups of one that make one channel are blocks as well.
-                let is_depthwise = weight[1] == 1 && output[1] == groups;
+                // it for others. Channels that are lanes on both sides are in blocks as well.
+                let image = args[0].and_then(|image| function.ty(image).as_tensor());
+                let dtype = image.map_or(DType::F32, |image| image.dtype);
+                let in_lanes = goes_by_lanes(&weight, groups, dtype);
                 let is_any = along_rows && groups == 1;
-                let in_blocks = groups == 1 || reads_blocks(weight[1], groups);
-                let conv = in_blocks && (!along_rows || (is_depthwise && groups > 1));
+                let in_blocks = groups == 1 || reads_blocks(&weight, groups, dtype);
+                let conv = in_blocks && (!along_rows || in_lanes);
                 read(0, Reads { conv, dense: !conv && !is_any });
             } else if is(&[&CONV2D_WINOGRAD]) {
                 makes_blocks = true;

@@ -1,4 +1,4 @@
-//! Depthwise convolution: vectors of channels on both sides.
+//! Depthwise convolution, and that of narrow groups: vectors of channels on both sides.
 
 use super::taps::Taps;
 use super::{Conv, around};
@@ -21,11 +21,12 @@ impl Emitter {
         let lanes = self.machine.sums(conv.ty.sum);
         conv.ty.fours = false;
         let image = self.image(&mut conv, Some(CHANNEL_BLOCK));
-        let channels = conv.groups;
+        let channels = conv.groups * conv.out_channels;
         let taps = Taps::of(&conv, self.machine).filter(|_| is_unrolled(&conv));
         let rule = match taps {
             Some(_) => "depthwise convolution by dot products",
-            None => "depthwise convolution",
+            None if conv.is_depthwise() => "depthwise convolution",
+            None => "convolution of narrow groups",
         };
         self.pack_depthwise(&conv);
         self.note(conv.inner, rule, String::new(), None, None);
@@ -45,7 +46,7 @@ impl Emitter {
     pub(super) fn pack_depthwise(&mut self, conv: &Conv) {
         let shape = self.func.buffers[conv.weight].shape().to_vec();
         self.func.buffers[conv.weight].spec =
-            BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
+            BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (2, 1), (1, 1), (3, 1), (0, 1)]);
     }
 
     /// So many lines of some channels, from a first one on.
@@ -59,7 +60,8 @@ impl Emitter {
     ) -> Stmt {
         let rows = match taps {
             Some(_) => conv.ty.rows(self.machine, 1),
-            None => self.depthwise_rows(conv),
+            None if conv.is_depthwise() => self.depthwise_rows(conv),
+            None => self.narrow_rows(conv),
         };
         let tiles = tile_runs([lines, conv.output[1]], rows).into_iter().map(|tile| {
             self.over_tiles(tile, &mut |emitter, y, x, _| {
@@ -114,6 +116,7 @@ impl Emitter {
         };
         let sum = match taps {
             Some(taps) => self.add_taps(conv, &tile, taps, [n, channel, y, x]),
+            None if !conv.is_depthwise() => self.add_narrow(conv, &tile, [n, channel, y, x]),
             None => {
                 let step = tile.multiply_add(self, &weights, &pixels);
                 let kind = if is_unrolled(conv) { ForKind::Unrolled } else { ForKind::Serial };

@@ -60,7 +60,7 @@ fn border_of(primitive: &Primitive, param: usize) -> Border {
             output,
         )) => {
             let kernel = primitive.dag.shape(*weight);
-            if *groups > 1 && !reads_blocks(kernel[1], *groups) {
+            if *groups > 1 && !reads_blocks(kernel, *groups, primitive.dag.dtype(stage)) {
                 return Border::default();
             }
             let limits = primitive.dag.limits(stage);
