@@ -4,7 +4,7 @@
 //! The arguments of some vectors are put side by side on the stack, results are computed of them there,
 //! and stored from there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::emit::Emitter;
 use super::gather::stored;
@@ -12,6 +12,7 @@ use super::nest::{Nest, guards_loads, in_loop};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
 use crate::te::{StageId, StageKind};
+use crate::tir::region::vars_of;
 use crate::tir::{BufferId, Intrinsic, PrimExpr, Stmt, VarId};
 
 /// Vectors whose elements are put side by side at once: to read what has just been stored in parts waits
@@ -26,6 +27,8 @@ struct Lanes {
     width: i64,
     /// What is read one at a time, and where it is put.
     fetched: Vec<(PrimExpr, BufferId)>,
+    /// Names of values, which mean nothing where elements are read.
+    names: BTreeSet<VarId>,
 }
 
 /// Vectors from which on what is left of a run does not count.
@@ -113,7 +116,7 @@ impl Emitter {
         }
         let dtype = value.dtype();
         let width = self.machine.lanes(DType::F32).min(count);
-        let mut lanes = Lanes { var, count, width, fetched: Vec::new() };
+        let mut lanes = Lanes { var, count, width, fetched: Vec::new(), names: BTreeSet::new() };
         let value = self.side_by_side(value, &mut lanes)?;
         let fetches = lanes.fetched.iter().map(|(argument, buffer)| {
             let at = self.func.var_expr(var);
@@ -150,7 +153,14 @@ impl Emitter {
         }
         // There is no memory for conditions: what they compare is put there.
         let is_condition = value.dtype() == DType::Bool && !matches!(value, PrimExpr::Load { .. });
-        if is_condition || is_function(&value) {
+        let is_named = !lanes.names.is_disjoint(&vars_of(&value));
+        if is_named && matches!(value, PrimExpr::Load { .. }) {
+            return None;
+        }
+        if is_condition || is_named || is_function(&value) {
+            if let PrimExpr::Let { var, .. } = &value {
+                lanes.names.insert(*var);
+            }
             // What a condition on indices guards must not be read ahead.
             if let PrimExpr::Select { cond, then, otherwise } = &value
                 && guards_loads(cond, then, otherwise)

@@ -238,13 +238,31 @@ impl Picked {
     }
 }
 
-/// The buffer, the indices and the value of a statement that is a store.
+/// The buffer, the indices and the value of a statement that is a store. What the value is made of and
+/// has a name keeps it, unless it is used once: chains of what is used twice would grow without bounds.
 pub(super) fn stored(mut stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExpr)> {
+    let mut named = Vec::new();
     while let Stmt::Let { var, value, body } = stmt {
-        stmt = body.substitute(&[(var, value)].into());
+        let mut uses = 0;
+        body.walk_exprs(&mut |expr| {
+            uses += usize::from(matches!(expr, PrimExpr::Var { var: used, .. } if *used == var));
+        });
+        if uses <= 1 || matches!(value, PrimExpr::Load { .. }) {
+            stmt = body.substitute(&[(var, value)].into());
+        } else {
+            named.push((var, value));
+            stmt = *body;
+        }
     }
-    match stmt {
-        Stmt::Store { buffer, value, indices } => Some((buffer, indices, value)),
-        _ => None,
+    let Stmt::Store { buffer, value, indices } = stmt else { return None };
+    let is_place = |(var, _): &(VarId, PrimExpr)| indices.iter().any(|index| index.uses(*var));
+    if named.iter().any(is_place) {
+        return None;
     }
+    let value = named.into_iter().rev().fold(value, |body, (var, value)| PrimExpr::Let {
+        var,
+        value: Box::new(value),
+        body: Box::new(body),
+    });
+    Some((buffer, indices, value))
 }

@@ -1,5 +1,6 @@
 //! Tests of schedules: compiled kernels against the operators' reference evaluation.
 
+mod apart;
 mod attention;
 mod bytes;
 
@@ -7,6 +8,7 @@ mod copies;
 mod every_op;
 mod expanded;
 mod families;
+mod groups;
 mod halves;
 mod in_place;
 mod products;
@@ -496,55 +498,6 @@ fn pointwise_convolution_with_large_weights_goes_panel_by_panel() {
         &[400, 384, 1, 1],
         conv_attrs(1, [0; 4], 1, 1),
         blocked(&[1, 384, 4, 4], &[]),
-        |shape| blocked(shape, &[]),
-    );
-}
-
-#[test]
-fn grouped_and_depthwise_convolution() {
-    conv(
-        &[1, 36, 9, 9],
-        &[36, 1, 3, 3],
-        conv_attrs(1, [1, 1, 1, 1], 1, 36),
-        blocked(&[1, 36, 9, 9], &[(1, 1), (1, 1)]),
-        |shape| blocked(shape, &[]),
-    );
-    conv(
-        &[1, 32, 6, 6],
-        &[32, 16, 3, 3],
-        conv_attrs(1, [1, 1, 1, 1], 1, 2),
-        blocked(&[1, 32, 6, 6], &[(1, 1), (1, 1)]),
-        |shape| blocked(shape, &[]),
-    );
-    // Groups that fit no block.
-    conv(
-        &[1, 12, 6, 6],
-        &[8, 3, 3, 3],
-        conv_attrs(1, [1, 1, 1, 1], 1, 4),
-        dense(&[1, 12, 6, 6]),
-        dense,
-    );
-    // Groups of more than a panel that begin inside blocks, on both sides.
-    conv(
-        &[1, 36, 5, 5],
-        &[120, 12, 1, 1],
-        conv_attrs(1, [0; 4], 1, 3),
-        blocked(&[1, 36, 5, 5], &[]),
-        |shape| blocked(shape, &[(1, 1), (1, 1)]),
-    );
-    // Two output channels for each input channel; blocks in, a part of a block out.
-    conv(
-        &[2, 6, 7, 7],
-        &[12, 1, 3, 3],
-        conv_attrs(2, [1, 1, 1, 1], 1, 6),
-        dense(&[2, 6, 7, 7]),
-        |shape| blocked(shape, &[]),
-    );
-    conv(
-        &[1, 32, 6, 6],
-        &[20, 16, 3, 3],
-        conv_attrs(1, [1, 1, 1, 1], 1, 2),
-        blocked(&[1, 32, 6, 6], &[(1, 1), (1, 1)]),
         |shape| blocked(shape, &[]),
     );
 }

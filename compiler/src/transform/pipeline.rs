@@ -51,9 +51,10 @@ fn passes() -> Vec<PassRef> {
 /// The passes of the pipeline after which results are rounded otherwise, as scales move into weights
 /// or another algorithm takes other sums, or of integers. Without them, what kernels are fused of does
 /// not change a bit of what floats of 32 and 64 bits become.
-pub fn changing_arithmetic() -> [PassRef; 6] {
+pub fn changing_arithmetic() -> [PassRef; 7] {
     [
         SimplifyInference.into(),
+        StridesOptimization.into(),
         FakeQuantizationToInteger.into(),
         FoldScaleAxis.into(),
         FoldSpaceToDepth.into(),

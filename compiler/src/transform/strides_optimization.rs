@@ -263,11 +263,15 @@ struct Operand {
 }
 
 impl Operand {
-    /// `None` if, along an axis, it is neither as long as the result nor one element.
+    /// `None` if, along an axis, it is neither as long as the result nor one element, or if it is a vector
+    /// along one that is spatial.
     fn of(extents: &[i64], result: &[i64], attrs: &Attrs) -> Option<Operand> {
-        let is_one = extents.iter().all(|&extent| extent == 1);
-        if is_one || extents.len() == 1 && attrs.int("axis") == Some(1) {
+        if extents.iter().all(|&extent| extent == 1) {
             return Some(Operand::default());
+        }
+        if let ([_], Some(axis)) = (extents, attrs.int("axis")) {
+            let is_spatial = axis.rem_euclid(result.len() as i64) >= 2;
+            return (!is_spatial).then(Operand::default);
         }
         let spatial = result.len() - 2;
         let missing = result.len().checked_sub(extents.len())?;

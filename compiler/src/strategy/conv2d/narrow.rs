@@ -15,6 +15,10 @@ use crate::tir::{PrimExpr, Stmt};
 /// Most taps of a row, which are written out for each channel of a group.
 const MOST_TAPS: i64 = 7;
 
+/// Channels that are taken from a pixel's vector one after the other: as many as the 128 bits have within
+/// which a shuffle is one instruction.
+const QUARTER: i64 = 4;
+
 /// Whether groups of such weights share blocks of channels: as many channels of the result as of the
 /// image, a part of a block.
 pub(super) fn shares_blocks(weight: &[i64], groups: i64, dtype: DType) -> bool {
@@ -25,10 +29,17 @@ pub(super) fn shares_blocks(weight: &[i64], groups: i64, dtype: DType) -> bool {
 }
 
 impl Emitter {
-    /// Rows of a register tile, beside the taps of a row and a pixel.
+    /// Rows of a register tile, beside which there are the taps of a row and a pixel, and, if registers are
+    /// many, all pixels that are read.
     pub(super) fn narrow_rows(&self, conv: &Conv) -> i64 {
-        let free = i64::from(self.machine.registers) - conv.kernel[1] - 2;
-        conv.ty.rows(self.machine, 1).min(free).max(1)
+        let registers = i64::from(self.machine.registers);
+        let quarters = (conv.in_channels + QUARTER - 1) / QUARTER;
+        let fits = |rows: &i64| {
+            let pixels = if registers < 32 { 1 } else { conv.places(*rows).count() as i64 };
+            rows + conv.kernel[1] + pixels * quarters < registers
+        };
+        let most = conv.ty.rows(self.machine, 1);
+        (1..=most).rev().find(fits).unwrap_or(1)
     }
 
     /// Adds all products to the sums of a tile whose columns are one vector of channels.
@@ -38,67 +49,75 @@ impl Emitter {
         tile: &Tile,
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
-        let (lanes, taps) = (tile.columns.lanes, conv.kernel[1]);
-        let weights = self.func.register("taps", conv.ty.sum, &[taps * lanes]);
-        let pixel = self.func.register("pixel", conv.ty.sum, &[lanes]);
-        let vector = |first: i64| PrimExpr::ramp(PrimExpr::index(first), 1, lanes as u32);
+        let (size, lanes, taps) = (conv.in_channels, tile.columns.lanes, conv.kernel[1]);
+        let places: Vec<_> = conv.places(tile.rows.inner).collect();
+        let places: Vec<_> = (0..tile.rows.outer)
+            .flat_map(|dy| places.iter().map(move |(place, readers)| (dy, *place, readers)))
+            .collect();
+        let register = |emitter: &mut Emitter, name: &str, vectors: usize| {
+            emitter.func.register(name, conv.ty.sum, &[vectors as i64 * lanes])
+        };
+        let weights = register(self, "taps", taps as usize);
+        let pixels = register(self, "pixels", places.len());
+        let spread = register(self, "spread", 1);
+        let vector = |number: i64| PrimExpr::ramp(PrimExpr::index(number * lanes), 1, lanes as u32);
         let (ky, ky_var) = self.counter("ky", conv.kernel[0]);
+        let [sy, sx] = conv.strides;
+        let at = |emitter: &Emitter, (dy, place): (i64, i64), channel: PrimExpr| {
+            let y = (y.clone() + dy) * sy + ky.clone() * conv.dilation[0] - conv.padding[0];
+            let x = x.clone() * sx + (place - conv.padding[1]);
+            emitter.func.load(conv.data, [n.clone(), channel, y, x])
+        };
+        // Whether a vector has several groups, whose channels are shuffled.
+        let is_shared = size < lanes;
+        let quarter = size.min(QUARTER);
         let mut stmts = Vec::new();
-        for c in 0..conv.in_channels {
+        for c in 0..size {
+            if is_shared && c % quarter == 0 {
+                for (number, &(dy, place, _)) in (0..).zip(&places) {
+                    let whole = PrimExpr::ramp(channel.clone(), 1, lanes as u32);
+                    let own =
+                        (0..lanes).map(|lane| (lane / size * size + c + lane % quarter) as u32);
+                    let value = at(self, (dy, place), whole);
+                    let value = if size == quarter { value } else { value.shuffle(own.collect()) };
+                    stmts.push(self.func.store(pixels, [vector(number)], value));
+                }
+            }
             for kx in 0..taps {
                 let at = [channel.clone() + vector(0), c.into(), ky.clone(), kx.into()];
                 let value = self.func.load(conv.weight, at).cast(conv.ty.sum);
-                stmts.push(self.func.store(weights, [vector(kx * lanes)], value));
+                stmts.push(self.func.store(weights, [vector(kx)], value));
             }
-            for (dy, (place, readers)) in
-                (0..tile.rows.outer).flat_map(|dy| conv.readers(tile).map(move |read| (dy, read)))
-            {
-                let [sy, sx] = conv.strides;
-                let line = (y.clone() + dy) * sy + ky.clone() * conv.dilation[0] - conv.padding[0];
-                let place = x.clone() * sx + (place - conv.padding[1]);
-                let value = self.of_own_group(conv, lanes, c, [n, channel, &line, &place]);
-                stmts.push(self.func.store(pixel, [vector(0)], value));
-                for (dx, kx) in readers {
-                    let value = self.func.load(pixel, [vector(0)]);
-                    let weight = self.func.load(weights, [vector(kx * lanes)]);
+            for (number, &(dy, place, readers)) in (0..).zip(&places) {
+                let value = if is_shared {
+                    let own =
+                        (0..lanes).map(|lane| (lane / quarter * quarter + c % quarter) as u32);
+                    self.func.load(pixels, [vector(number)]).shuffle(own.collect())
+                } else {
+                    let first = channel.clone().floordiv(size) * size;
+                    at(self, (dy, place), first + c).broadcast_to(lanes as u32)
+                };
+                stmts.push(self.func.store(spread, [vector(0)], value));
+                for &(dx, kx) in readers {
+                    let value = self.func.load(spread, [vector(0)]);
+                    let weight = self.func.load(weights, [vector(kx)]);
                     let at = [&PrimExpr::index(dy), &PrimExpr::index(dx)];
                     stmts.push(tile.add_product(self, at, 0, (value, weight)));
                 }
             }
         }
-        let body = Stmt::allocate(weights, Stmt::allocate(pixel, Stmt::seq(stmts)));
+        let body = [weights, pixels, spread]
+            .into_iter()
+            .fold(Stmt::seq(stmts), |body, register| Stmt::allocate(register, body));
         around(ky_var, conv.kernel[0], body)
-    }
-
-    /// The channel of a pixel that has a number in each lane's group.
-    fn of_own_group(
-        &self,
-        conv: &Conv,
-        lanes: i64,
-        number: i64,
-        [n, channel, y, x]: [&PrimExpr; 4],
-    ) -> PrimExpr {
-        let size = conv.in_channels;
-        let load = |channel: PrimExpr| {
-            self.func.load(conv.data, [n.clone(), channel, y.clone(), x.clone()])
-        };
-        if size >= lanes {
-            // All lanes are of one group.
-            let first = channel.clone().floordiv(size) * size;
-            return load(first + number).broadcast_to(lanes as u32);
-        }
-        let lane = |lane: i64| (lane / size * size + number) as u32;
-        let vector = PrimExpr::ramp(channel.clone(), 1, lanes as u32);
-        load(vector).shuffle((0..lanes).map(lane).collect())
     }
 }
 
 impl Conv {
-    /// The places along a row that a tile reads, from its first pixel's first tap on, each with the pixels
-    /// and the taps that read it.
-    fn readers(&self, tile: &Tile) -> impl Iterator<Item = (i64, Vec<(i64, i64)>)> {
+    /// The places along a row that so many pixels of the result read, from the first one's first tap on,
+    /// each with the pixels and the taps that read it.
+    fn places(&self, pixels: i64) -> impl Iterator<Item = (i64, Vec<(i64, i64)>)> {
         let (stride, dilation, taps) = (self.strides[1], self.dilation[1], self.kernel[1]);
-        let pixels = tile.rows.inner;
         let end = (pixels - 1) * stride + (taps - 1) * dilation + 1;
         (0..end).filter_map(move |place| {
             let reads = (0..taps).filter_map(|tap| {

@@ -33,12 +33,16 @@ fn loops(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Ve
 }
 
 /// What the rules of a kernel missed on the widest level.
-fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<String> {
+pub(super) fn missed(
+    function: &Function,
+    args: &[BufferSpec],
+    results: &[BufferSpec],
+) -> Vec<String> {
     loops(function, args, results).into_iter().filter_map(|loops| loops.missed).collect()
 }
 
 /// Checks the results of a function, and that all its loops are of vectors.
-fn check_vectors(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) {
+pub(super) fn check_vectors(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) {
     let none: [String; 0] = [];
     assert_eq!(missed(function, args, results), none, "{args:?} to {results:?}");
     let args: Vec<Arg> = args.iter().cloned().map(Arg::Input).collect();
@@ -621,46 +625,5 @@ fn nothing_is_read_ahead_of_the_condition_that_guards_it() {
             interpret(version, &mut buffers, &[]).unwrap();
             case.compare(&buffers, function);
         }
-    }
-}
-
-#[test]
-fn functions_of_elements_that_lie_apart_are_computed_in_vectors() {
-    // Every third element, in either order: chunks of several vectors, of one, and single elements.
-    for (count, stride) in [(1000, 3), (1000, -3), (37, 5)] {
-        let mut net = Net::new();
-        let x = net.param(&[count]);
-        let every = StridedSliceAttrs {
-            begin: vec![if stride > 0 { 0 } else { count - 1 }],
-            end: vec![if stride > 0 { count } else { -count - 1 }],
-            strides: vec![stride],
-            axes: vec![0],
-        };
-        let y = net.plain("sin", &[x]);
-        let y = net.call("strided_slice", &[y], Attrs::from_struct(&every).unwrap());
-        let y = net.plain("exp", &[y]);
-        let kept = (count + stride.abs() - 1) / stride.abs();
-        check_vectors(&net.finish(y), &[dense(&[count])], &[dense(&[kept])]);
-    }
-    // Rows that data say, functions with conditions or not, and factors that are in vectors.
-    let shape = [3, 7, 41];
-    for op in ["cos", "nn.mish"] {
-        let mut net = Net::new();
-        let (x, by) = (net.param(&shape), net.param(&[41]));
-        let places = TensorType::new([3, 2, 41].map(Dim::from).into_iter().collect(), DType::I64);
-        let at = net.b.param("at", places);
-        let y = net.plain(op, &[x]);
-        let y = net.call("gather", &[y, at], Attrs::new().with("axis", 1));
-        let y = net.plain("multiply", &[y, by]);
-        let function = net.finish(y);
-        let args = [dense(&shape), dense(&[41]), dense(&[3, 2, 41])];
-        assert_eq!(missed(&function, &args, &[dense(&[3, 2, 41])]), [""; 0], "{op}");
-        let places: Vec<i128> = (0..3 * 2 * 41).map(|at| at * 5 % 7).collect();
-        let places = ints(DType::I64, &[3, 2, 41], &places);
-        let tensors = vec![sample(&[3, 7, 41], 1), sample(&[41], 2), places];
-        let args = args.into_iter().map(Arg::Input).collect();
-        let results = vec![dense(&[3, 2, 41])];
-        let case = Case { name: format!("gather and {op}"), function, tensors, args, results };
-        check_all(&[case], &runnable_levels());
     }
 }

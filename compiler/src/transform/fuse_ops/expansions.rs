@@ -7,19 +7,34 @@ use crate::graph::{Call, ExprId, Function};
 use crate::ir::DType;
 use crate::ops::OpPattern;
 use crate::ops::nn::{CONV2D, ConvAttrs};
-use crate::strategy::CHANNEL_BLOCK;
+use crate::strategy::{CHANNEL_BLOCK, Machine};
 use crate::transform::calls::{extents, op_of};
 
 /// Least bytes of an image between the two for which it was measured to pay to compute it in parts: 2 MiB
 /// come back from the third cache as fast as lines are computed twice.
 const LEAST_BYTES: i64 = 4 << 20;
 
+/// Channels that a band has, about: those of a panel of weights.
+const PANEL: i64 = 2 * CHANNEL_BLOCK;
+
+/// One of so many lines of a band may be one that the next band computes again.
+const LEAST_NEW_LINES: i64 = 4;
+
 /// Joins groups of a convolution of single pixels and of a depthwise one of its result, if nothing else
-/// reads that and it is large.
-pub(super) fn join(groups: &mut Groups, function: &Function, graph: &Graph, max_depth: usize) {
+/// reads that, it is large, and bands of it that stay in the second cache have few lines in common.
+pub(super) fn join(
+    groups: &mut Groups,
+    function: &Function,
+    graph: &Graph,
+    machine: Machine,
+    max_depth: usize,
+) {
     let members = groups.members(graph);
     for id in graph.ids() {
         let Some(conv) = Conv::of(function, id).filter(Conv::is_depthwise) else { continue };
+        if !conv.goes_by_bands(machine) {
+            continue;
+        }
         let image = conv.image;
         let is_alone = graph.contains(image)
             && groups.root(image) == image
@@ -74,6 +89,15 @@ impl Conv {
             && is_each
             && channels % CHANNEL_BLOCK == 0
             && bytes >= LEAST_BYTES
+    }
+
+    /// Whether few lines of the image are in two bands.
+    fn goes_by_bands(&self, machine: Machine) -> bool {
+        let ConvAttrs { strides, dilation, .. } = &self.attrs;
+        let shared = (self.weight[2] - 1).saturating_mul(dilation[0]) + 1 - strides[0];
+        let line = [4, PANEL, self.read[3]].into_iter().fold(1, i64::saturating_mul);
+        let lines = (machine.band_bytes() / line.max(1)).min(self.read[2]);
+        shared.saturating_mul(LEAST_NEW_LINES) <= lines
     }
 
     /// Whether it makes each pixel of one.
