@@ -413,7 +413,9 @@ fn compute_arg(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
         return cx.element(|_, _| PrimExpr::zero(index_dtype));
     }
     let dtype = cx.dag.dtype(x);
-    let extreme = axes.reduce(cx, x, combiner, dtype);
+    // What a float is compared with is rounded as little as the float.
+    let wide = if dtype.is_float() { dtype.accumulator() } else { dtype };
+    let extreme = axes.reduce(cx, x, combiner, wide);
     let choice = if attrs.select_last_index { BinaryOp::Max } else { BinaryOp::Min };
     // Twice as many places are in a vector if they have 32 bits.
     let is_short = axes.over.iter().all(|&extent| extent <= i64::from(i32::MAX));
@@ -421,7 +423,8 @@ fn compute_arg(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let none = identity(choice, place_dtype);
     let (op, over) = (cx.op.name, &axes.over);
     let found = cx.dag.reduce(op, &shape, place_dtype, choice, over, |dag, index, by| {
-        let (value, extreme) = (dag.at(x, &axes.place(index, by)), dag.at(extreme, index));
+        let value = dag.at(x, &axes.place(index, by)).cast(wide);
+        let extreme = dag.at(extreme, index);
         let mut found = value.clone().equal(extreme);
         if dtype.is_float() {
             // The extreme of a line with a NaN is a NaN, which equals nothing.

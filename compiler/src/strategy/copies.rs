@@ -1,11 +1,17 @@
 //! Copies of tensors in other layouts.
 
 use super::emit::{Emitter, is_vectorized};
+use super::nest::block;
+use super::turn::turns;
 use crate::ir::BufferSpec;
+use crate::target::CHANNEL_BLOCK;
 use crate::te::StageId;
 use crate::tir::border::{fill_behind, fill_halo};
 use crate::tir::transform::limit_fill;
-use crate::tir::{BufferId, PrimExpr, Stmt};
+use crate::tir::{Buffer, BufferId, PrimExpr, Stmt};
+
+/// Most elements that are copied for each one that is made of them.
+const MOST_COPIED: i64 = 4;
 
 impl Emitter {
     /// Copies a tensor into another layout.
@@ -17,42 +23,65 @@ impl Emitter {
         })
     }
 
-    /// The elements of a dense stage that are in no vectors as they lie in blocks of channels, as where
-    /// channels become neighbours of pixels: of planes, which the blocks are copied to first.
-    pub(super) fn through_planes(&mut self, root: StageId) -> Option<Stmt> {
-        let to = &self.func.buffers[self.materialised[&root]];
-        let (spec, dtype) = (to.spec.clone(), to.dtype);
-        if !self.rows.is_empty() || !spec.is_dense() {
+    /// The elements of a stage that are in no vectors as what they are made of lies, of copies of that: in
+    /// planes, as where channels become neighbours of pixels, or in blocks of channels, whose places are the
+    /// same for all lanes.
+    pub(super) fn through_copies(&mut self, root: StageId) -> Option<Stmt> {
+        let spec = &self.func.buffers[self.materialised[&root]].spec;
+        let in_blocks = !spec.is_dense();
+        if !self.rows.is_empty() || in_blocks && block(spec, 1) != Some(CHANNEL_BLOCK) {
             return None;
         }
+        self.of_copies(root, in_blocks)
+    }
+
+    /// The elements of a stage in vectors, of copies in planes, or in blocks of channels, of what lies
+    /// otherwise.
+    fn of_copies(&mut self, root: StageId, in_blocks: bool) -> Option<Stmt> {
+        let to = &self.func.buffers[self.materialised[&root]];
+        let (spec, dtype) = (to.spec.clone(), to.dtype);
         let element = &mut |emitter: &mut Emitter, index: &[PrimExpr]| {
             emitter.store_element(root, None, index)
         };
         let probe = self.element_of(&spec, element);
-        let is_in_blocks = |(stage, buffer): &(StageId, BufferId)| {
-            let is_whole = self.dag.limits(*stage).is_empty();
-            let spec = &self.func.buffers[*buffer].spec;
-            is_whole && !spec.blocking().is_empty() && probe.stmt.touches(*buffer)
+        let lies_otherwise = |buffer: BufferId| {
+            let Buffer { spec: read, dtype, .. } = &self.func.buffers[buffer];
+            if !in_blocks {
+                return !read.blocking().is_empty();
+            }
+            let is_image = read.shape().len() == 4 && read.shape()[1] == spec.shape()[1];
+            is_image && read.is_dense() && turns(*dtype) && !self.is_constant(buffer)
+        };
+        let is_read = |&(stage, buffer): &(StageId, BufferId)| {
+            let is_whole = stage != root && self.dag.limits(stage).is_empty();
+            is_whole && lies_otherwise(buffer) && probe.stmt.touches(buffer)
         };
         let read = self.materialised.iter().map(|(&stage, &buffer)| (stage, buffer));
-        let blocks: Vec<(StageId, BufferId)> = read.filter(is_in_blocks).collect();
-        if blocks.is_empty() {
+        let read: Vec<(StageId, BufferId)> = read.filter(is_read).collect();
+        let elements = |shape: &[i64]| shape.iter().copied().fold(1, i64::saturating_mul);
+        let copied: i64 = read.iter().map(|&(stage, _)| elements(self.dag.shape(stage))).sum();
+        let is_small = copied <= elements(spec.shape()).saturating_mul(MOST_COPIED);
+        if read.is_empty() || !is_small {
             return None;
         }
-        let (mut stmts, mut planes) = (Vec::new(), Vec::new());
-        for &(stage, from) in &blocks {
-            let spec = BufferSpec::dense(self.dag.shape(stage));
-            let copy = self.func.local("planes", self.func.buffers[from].dtype, spec);
+        let (mut stmts, mut copies) = (Vec::new(), Vec::new());
+        for &(stage, from) in &read {
+            let shape = self.dag.shape(stage);
+            let (name, spec) = match in_blocks {
+                true => ("blocks", BufferSpec::nchwc(shape, CHANNEL_BLOCK, &[])),
+                false => ("planes", BufferSpec::dense(shape)),
+            };
+            let copy = self.func.local(name, self.func.buffers[from].dtype, spec);
             stmts.push(self.copy(from, copy));
-            planes.push(copy);
+            copies.push(copy);
             self.materialised.insert(stage, copy);
         }
         stmts.push(self.cover(&spec, dtype, true, element));
-        self.materialised.extend(blocks);
+        self.materialised.extend(read);
         if !stmts.iter().all(is_vectorized) {
             return None;
         }
-        self.scratch.extend(planes);
+        self.scratch.extend(copies);
         Some(Stmt::seq(stmts))
     }
 

@@ -493,21 +493,22 @@ impl Emitter {
 
     pub(super) fn emit_compute(&mut self, root: StageId, flat: bool) -> Stmt {
         let buffer = self.materialised[&root];
-        if flat {
+        let stmt = if flat {
             let vars = self.dag.stages[root].axes.iter().copied();
             let axes: Vec<(VarId, i64)> = vars.zip(self.dag.shape(root).iter().copied()).collect();
             let stmt = self.store_element(root, None, &self.index_of(root));
-            return self.cover_flat(&axes, stmt, buffer);
-        }
-        let (spec, dtype) =
-            (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
-        let element = &mut |emitter: &mut Emitter, index: &[PrimExpr]| {
-            emitter.store_element(root, None, index)
+            self.cover_flat(&axes, stmt, buffer)
+        } else {
+            let to = &self.func.buffers[buffer];
+            let (spec, dtype) = (to.spec.clone(), to.dtype);
+            let element = &mut |emitter: &mut Emitter, index: &[PrimExpr]| {
+                emitter.store_element(root, None, index)
+            };
+            self.cover(&spec, dtype, true, element)
         };
-        let stmt = self.cover(&spec, dtype, true, element);
         match is_vectorized(&stmt) {
             true => stmt,
-            false => self.through_planes(root).unwrap_or(stmt),
+            false => self.through_copies(root).unwrap_or(stmt),
         }
     }
 

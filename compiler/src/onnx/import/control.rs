@@ -125,7 +125,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
         if (steps == Some(0) || begins == Some(false)) && graph.output.len() == carried.len() + 1 {
             return Ok(carried);
         }
-        if begins.is_some()
+        if begins == Some(true)
             && self.is_short(&body, steps)
             && let Some(values) = self.unroll_loop(proto, &body, steps, &carried)?
         {
@@ -133,7 +133,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
         }
         let told = self.shared.report.problems.len();
         let run = self.run_loop(proto, &body, inputs, steps, begins, &carried);
-        if begins.is_none() || !can_unroll(&run, steps) {
+        if begins != Some(true) || !can_unroll(&run, steps) {
             return run;
         }
         let problems = self.shared.report.problems.split_off(told);

@@ -55,10 +55,12 @@ pub(super) fn pow(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     if base_type == exponent_type {
         return Ok(vec![node.call(&POWER, &[base, exponent])?]);
     }
-    // An integer to a fractional power is computed in the exponent's type; else the exponent's
+    // An integer to a fractional power is computed in a type that has both values; else the exponent's
     // value survives in the base's.
     if base_type.is_int() && exponent_type.is_float() {
-        let wide = node.cast(base, exponent_type)?;
+        let is_exact = base_type.bits() <= 16 && exponent_type == DType::F32;
+        let float = if is_exact { DType::F32 } else { DType::F64 };
+        let (wide, exponent) = (node.cast(base, float)?, node.cast(exponent, float)?);
         let power = node.call(&POWER, &[wide, exponent])?;
         return Ok(vec![node.cast(power, base_type)?]);
     }

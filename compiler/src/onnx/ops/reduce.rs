@@ -3,7 +3,7 @@
 use crate::graph::ExprId;
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
-use crate::ops::elementwise::{ABS, ADD, EXP, LOG, MULTIPLY, SQRT, SUBTRACT};
+use crate::ops::elementwise::{ABS, ADD, EXP, LESS, LOG, MULTIPLY, SQRT, SUBTRACT, WHERE};
 use crate::ops::reduce::{ArgReduceAttrs, MAX, ReduceAttrs, SUM};
 use crate::ops::tensor::{SQUEEZE, SqueezeAttrs};
 
@@ -108,7 +108,7 @@ pub(super) fn log_sum(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
 }
 
 /// `ReduceLogSumExp`-1, -11, -13, -18 (axes as an input), -28. The maximum is taken out first, so
-/// that nothing overflows.
+/// that nothing overflows; one that is infinite stays, as its difference from itself is no number.
 pub(super) fn log_sum_exp(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let reduction = Reduction::read(node, 18)?;
     let x = node.input(0)?;
@@ -118,6 +118,11 @@ pub(super) fn log_sum_exp(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError>
     let kept = Reduction { keepdims: true, axes: reduction.axes.clone(), noop: false };
     let max = kept.apply(node, &MAX, x)?;
     let (wide, max) = (node.widened(x)?, node.widened(max)?);
+    let dtype = node.tensor(max)?.dtype;
+    let (zero, infinity) = (node.scalar(0.0, dtype)?, node.scalar(f64::INFINITY, dtype)?);
+    let magnitude = node.call(&ABS, &[max])?;
+    let is_finite = node.call(&LESS, &[magnitude, infinity])?;
+    let max = node.call(&WHERE, &[is_finite, max, zero])?;
     let shifted = node.call(&SUBTRACT, &[wide, max])?;
     let exp = node.call(&EXP, &[shifted])?;
     let sum = kept.apply(node, &SUM, exp)?;

@@ -26,8 +26,7 @@ pub(super) fn resize(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let method = method(node)?;
     if node.version < 11 {
         let scales = node.floats_input(1)?.ok_or_else(|| missing("scales"))?;
-        let sizes = scaled(&shape, scales)?;
-        return resized(node, x, &shape, sizes, None, upsample_attrs(method));
+        return resize_10(node, x, scales, method);
     }
     let coordinates = match node.attrs.string("coordinate_transformation_mode")? {
         None | Some("half_pixel") => CoordinateTransformation::HalfPixel,
@@ -146,6 +145,31 @@ fn in_proportion(
         scales[axis] = factor;
     }
     Ok(Sizes { dims, scales: Some(scales) })
+}
+
+/// `Resize`-10, whose nearest pixel is the next one along axes that shrink, and the one before along others.
+fn resize_10(
+    node: &mut Node<'_, '_>,
+    mut x: ExprId,
+    mut scales: Vec<f64>,
+    method: ResizeMethod,
+) -> Result<Outputs, NodeError> {
+    let attrs = upsample_attrs(method);
+    if method == ResizeMethod::NearestNeighbor && scales.iter().any(|&scale| scale < 1.0) {
+        let shape = node.shape(x)?;
+        let sizes = scaled(&shape, scales.iter().map(|scale| scale.min(1.0)).collect())?;
+        let attrs = Resize2dAttrs { rounding_method: NearestRounding::Ceil, ..attrs.clone() };
+        let results = resized(node, x, &shape, sizes, None, attrs)?;
+        if scales.iter().all(|&scale| scale <= 1.0) {
+            return Ok(results);
+        }
+        let [result] = results[..] else { return Ok(results) };
+        x = result;
+        scales.iter_mut().for_each(|scale| *scale = scale.max(1.0));
+    }
+    let shape = node.shape(x)?;
+    let sizes = scaled(&shape, scales)?;
+    resized(node, x, &shape, sizes, None, attrs)
 }
 
 /// `Upsample`-7 (scales as an attribute), -9 (as an input); `Resize` took its place in -10.

@@ -333,7 +333,8 @@ fn arithmetic_covers_mixed_types_and_any_number_of_inputs() {
     );
     assert_eq!(
         body(model(), "Pow", &["i", "x"], &[]),
-        "%0 = cast(%i, dtype=\"float32\");\n%1 = power(%0, %x);\ncast(%1, dtype=\"int32\")"
+        "%0 = cast(%i, dtype=\"float64\");\n%1 = cast(%x, dtype=\"float64\");\n\
+         %2 = power(%0, %1);\ncast(%2, dtype=\"int32\")"
     );
     assert_eq!(body(x(13, &[2]), "Sum", &["x", "x", "x"], &[]), "%0 = add(%x, %x);\nadd(%0, %x)");
     assert_eq!(

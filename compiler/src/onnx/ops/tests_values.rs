@@ -488,3 +488,35 @@ const ATTENTION: &[f64] = &[
     0.09764799,
     0.2466757,
 ];
+
+#[test]
+fn a_sum_of_exponentials_may_have_infinite_terms() {
+    let inf = f32::INFINITY;
+    let rows = [inf, 1.0, 2.0, -inf, -inf, -inf, -inf, 1.0, 2.0, f32::NAN, inf, 0.0];
+    let x = Floats(&[4, 3], &rows);
+    let keepdims = [("keepdims", ModelAttr::Int(0))];
+    let found = run(18, "ReduceLogSumExp", &[x, Longs(&[1], &[1])], &keepdims, &["y"]);
+    assert_eq!(found[..2], [f64::INFINITY, f64::NEG_INFINITY]);
+    assert!((found[2] - 2.313_261_5).abs() < 1e-6 && found[3].is_nan(), "{found:?}");
+}
+
+#[test]
+fn integers_to_powers_of_floats_are_exact() {
+    let base = [46339, 16_777_217, -46337, 3];
+    let found = run(15, "Pow", &[Ints(&base), Floats(&[], &[1.0])], &[], &["y"]);
+    assert_eq!(found, base.map(f64::from));
+    let found = run(15, "Pow", &[Ints(&[46339, 3]), Floats(&[], &[2.0])], &[], &["y"]);
+    assert_eq!(found, [2_147_302_921.0, 9.0]);
+}
+
+#[test]
+fn images_shrink_to_the_next_pixel_in_version_10() {
+    // The node test of ONNX 1.5, and an axis that grows beside one that shrinks.
+    let x = || Floats(&[1, 1, 2, 4], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    let nearest = [("mode", ModelAttr::Str("nearest".into()))];
+    let scales = Floats(&[4], &[1.0, 1.0, 0.6, 0.6]);
+    assert_eq!(run(10, "Resize", &[x(), scales], &nearest, &["y"]), [1.0, 3.0]);
+    let scales = Floats(&[4], &[1.0, 1.0, 1.5, 0.6]);
+    let grown = run(10, "Resize", &[x(), scales], &nearest, &["y"]);
+    assert_eq!(grown, [1.0, 3.0, 1.0, 3.0, 5.0, 7.0]);
+}

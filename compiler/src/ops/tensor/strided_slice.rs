@@ -185,8 +185,9 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let begin = attrs.begin.get(position).copied().ok_or_else(missing)?;
         let extent = shape[axis];
         let begin = if begin < 0 { begin.saturating_add(extent) } else { begin };
-        // Where a slice that goes backwards may start is one less.
-        let begin = if stride > 0 { begin.clamp(0, extent) } else { begin.clamp(-1, extent - 1) };
+        // One that goes backwards begins with an element, if there is any.
+        let last = if stride > 0 { extent } else { extent - 1 };
+        let begin = begin.max(0).min(last);
         starts[axis] = (begin, stride);
     }
     cx.element(|dag, index| {

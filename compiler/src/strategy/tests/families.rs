@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Arg, Case, check_all, sample};
+use super::{Arg, Case, Net, check_all, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::FunctionBuilder;
 use crate::graph::interp::Tensor;
@@ -16,7 +16,7 @@ use crate::ops::nn::{
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
     CoordinateTransformation, FullAttrs, LayoutTransformAttrs, NearestRounding, OneHotAttrs,
-    Resize2dAttrs, ResizeMethod, ShapeOfAttrs, TakeAttrs, TakeMode,
+    Resize2dAttrs, ResizeMethod, ShapeOfAttrs, StridedSliceAttrs, TakeAttrs, TakeMode,
 };
 
 /// A call of one operator.
@@ -210,6 +210,57 @@ fn extremes_are_found_first_or_last_and_not_a_number_before_all() {
     // Wide enough for vectors along what is kept.
     let attrs = ArgReduceAttrs { axis: 1, keepdims: false, select_last_index: false };
     cases.push(call("argmax", attrs, &[Some(sample(&[2, 9, 40], 3))]));
+    check(&cases);
+}
+
+#[test]
+fn extremes_of_what_is_rounded_where_it_is_stored_are_found() {
+    // Powers of two that are multiplied with an odd number: what is rounded away decides nothing.
+    let mut cases = Vec::new();
+    for dtype in [DType::F16, DType::BF16] {
+        for op in ["argmax", "argmin"] {
+            let mut net = Net::new();
+            let values = |count: usize, of: &dyn Fn(usize) -> f64| -> Vec<f64> {
+                (0..count).map(of).collect()
+            };
+            let x = floats(dtype, &[5, 33], &values(165, &|i| (1 << (i * 7 % 5)) as f64));
+            let by = floats(dtype, &[33], &values(33, &|i| 1.0 + (i * 5 % 11) as f64 / 128.0));
+            let [p, q] = [&x, &by].map(|tensor| net.b.param("x", tensor.ty()));
+            let y = net.plain("divide", &[p, q]);
+            let y = net.call(
+                op,
+                &[y],
+                Attrs::from_struct(&ArgReduceAttrs {
+                    axis: 1,
+                    keepdims: false,
+                    select_last_index: false,
+                })
+                .unwrap(),
+            );
+            cases.push(Case {
+                name: format!("{op} of {dtype}"),
+                function: net.finish(y),
+                args: vec![Arg::Input(dense(&[5, 33])), Arg::Input(dense(&[33]))],
+                results: vec![dense(&[5])],
+                tensors: vec![x, by],
+            });
+        }
+    }
+    check(&cases);
+}
+
+#[test]
+fn slices_that_go_backwards_begin_within() {
+    let x = sample(&[3, 5], 1);
+    let backwards = |begin: i64, stride: i64| StridedSliceAttrs {
+        begin: vec![begin],
+        end: vec![i64::MIN],
+        strides: vec![stride],
+        axes: vec![1],
+    };
+    let starts = [(-100, -1), (-100, -2), (-5, -1), (100, -2), (3, -3)];
+    let cases = starts
+        .map(|(begin, stride)| call("strided_slice", backwards(begin, stride), &[Some(x.clone())]));
     check(&cases);
 }
 

@@ -1,6 +1,7 @@
 //! Branches and loops: what is decided at import, and what runs.
 
 use super::*;
+use crate::graph::interp::evaluate;
 
 /// `y = if c { x + x } else { -x }`, with a branch that does not fit if `odd`.
 fn branches(odd: bool) -> ModelProto {
@@ -99,6 +100,37 @@ fn loops_are_unrolled() {
         "  %0 = add(%x, %k);\n  %1 = less(const(0, int64), const(1, int64));\n  \
            %2 = add(%0, %k);\n  %3 = less(const(1, int64), const(1, int64));\n  %2\n}\n"
     );
+}
+
+#[test]
+fn a_loop_whose_condition_is_false_has_no_step() {
+    // Few enough steps to be unrolled, and more.
+    for steps in [3, 4000] {
+        let body = ModelBuilder::new(18)
+            .input::<i64>("i", DType::I64, &[])
+            .input::<i64>("c", DType::Bool, &[])
+            .input("v", DType::F32, &[1])
+            .node("Identity", &["c"], &["d"], &[])
+            .node("Add", &["v", "v"], &["w"], &[])
+            .output::<i64>("d", DType::Bool, &[])
+            .output("w", DType::F32, &[1])
+            .output("w", DType::F32, &[1]);
+        let body = [("body", body.build_graph().into())];
+        let model = ModelBuilder::new(18)
+            .initializer("steps", &Constant::scalar(steps as f64, DType::I64).unwrap())
+            .initializer("go", &Constant::scalar(0.0, DType::Bool).unwrap())
+            .initializer("x", &Constant::from_f32(&[1], &[3.0]).unwrap())
+            .node("Loop", &["steps", "go", "x"], &["y", "all"], &body)
+            .output("y", DType::F32, &[1])
+            .output("all", DType::F32, &["n", "m"])
+            .build();
+        let module = import(&model, None, &ImportOptions::default()).unwrap().module;
+        let results = evaluate(&module, "main", &[]).unwrap();
+        let results: Vec<_> = results.as_tuple().unwrap().iter().map(|r| r.as_tensor()).collect();
+        let [Some(y), Some(all)] = results[..] else { panic!("{results:?}") };
+        assert_eq!(y.floats().unwrap(), [3.0], "{steps} steps");
+        assert_eq!(all.shape(), [0, 1], "{steps} steps");
+    }
 }
 
 #[test]
