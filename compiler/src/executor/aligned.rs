@@ -22,12 +22,18 @@ unsafe impl Sync for AlignedBytes {}
 impl AlignedBytes {
     /// `len` bytes that are zero. Ends the process if there is no memory for them, as a `Vec` does.
     pub(crate) fn zeroed(len: usize) -> AlignedBytes {
-        let layout = Layout::from_size_align(len.max(1), BUFFER_ALIGNMENT)
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()));
+        AlignedBytes::try_zeroed(len).unwrap_or_else(|| {
+            let layout = Layout::from_size_align(len, BUFFER_ALIGNMENT);
+            handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()))
+        })
+    }
+
+    /// The same; `None` if there is no memory for them.
+    pub(crate) fn try_zeroed(len: usize) -> Option<AlignedBytes> {
+        let layout = Layout::from_size_align(len.max(1), BUFFER_ALIGNMENT).ok()?;
         // SAFETY: the size is not zero.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        let pointer = NonNull::new(pointer).unwrap_or_else(|| handle_alloc_error(layout));
-        AlignedBytes { pointer, len, layout }
+        let pointer = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(AlignedBytes { pointer, len, layout })
     }
 
     /// Where the bytes begin, for code that reads and writes them.
@@ -76,5 +82,19 @@ impl Drop for AlignedBytes {
     fn drop(&mut self) {
         // SAFETY: `zeroed` allocated it with this layout.
         unsafe { dealloc(self.pointer.as_ptr(), self.layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_memory_has_room_for_is_none() {
+        assert!(AlignedBytes::try_zeroed(1 << 62).is_none());
+        assert!(AlignedBytes::try_zeroed(usize::MAX).is_none());
+        let bytes = AlignedBytes::try_zeroed(100).unwrap();
+        assert_eq!(bytes.as_ptr().align_offset(BUFFER_ALIGNMENT), 0);
+        assert_eq!(*bytes, [0; 100]);
     }
 }

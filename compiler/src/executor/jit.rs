@@ -55,12 +55,16 @@ impl JitModel {
         let mut weights = AlignedBytes::zeroed(model.weights.len());
         let written = model.weights.write_to(&mut &mut *weights);
         written.map_err(|error| failed(format!("its weights cannot be packed: {error}")))?;
+        let bytes = model.workspace_bytes;
+        let workspace = AlignedBytes::try_zeroed(size(bytes)?).ok_or_else(|| {
+            failed(format!("there is no memory for a workspace of {bytes} bytes"))
+        })?;
         let runs = |level: &CpuLevel| *level <= niello_runtime::cpu_level();
         Ok(JitModel {
             run,
             calls,
             weights,
-            workspace: AlignedBytes::zeroed(size(model.workspace_bytes)?),
+            workspace,
             scratch_offset: size(model.scratch_offset)?,
             scratch_stride: size(model.scratch_stride)?,
             best: model.levels.iter().rposition(runs).unwrap_or(0),

@@ -109,7 +109,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
             )));
         }
         let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
-        let steps = match node.optional(0) {
+        let mut steps = match node.optional(0) {
             Some(count) => {
                 let known = node.known_value(count).and_then(|constant| constant.to_i64_vec());
                 known.and_then(|values| values.first().copied())
@@ -120,9 +120,13 @@ impl<'a> GraphImporter<'a, '_, '_> {
         if let Some(condition) = node.optional(1) {
             begins = flag(&mut node, condition)?;
         }
+        if steps.is_some_and(|steps| steps <= 0) {
+            // Rows of what the body yields, none of which is written.
+            (steps, begins) = (Some(1), Some(false));
+        }
         let carried: Vec<Value> =
             inputs[2..].iter().map(|input| input.map_or(Value::Absent, Value::Known)).collect();
-        if (steps == Some(0) || begins == Some(false)) && graph.output.len() == carried.len() + 1 {
+        if begins == Some(false) && graph.output.len() == carried.len() + 1 {
             return Ok(carried);
         }
         if begins == Some(true)

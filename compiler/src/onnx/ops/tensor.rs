@@ -219,7 +219,14 @@ pub(super) fn tile(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let shape = node.shape(x)?;
     let repeats = node.dims_input(1)?.ok_or_else(|| missing("repeats"))?;
-    if repeats.len() != shape.rank() || 2 * shape.rank() > MAX_RANK {
+    if 2 * shape.rank() > MAX_RANK {
+        return Err(NodeError::new(format!(
+            "tensors of at most {} dimensions can be repeated, but the input has {}",
+            MAX_RANK / 2,
+            shape.rank()
+        )));
+    }
+    if repeats.len() != shape.rank() {
         return Err(NodeError::new(format!(
             "{} repeats are given for {} dimensions",
             repeats.len(),

@@ -5,6 +5,8 @@
 //! own group, which takes a shuffle, and serves all taps of a row that read the pixel. So no product is of
 //! padding, nor of two groups.
 
+use std::collections::BTreeMap;
+
 use super::{Conv, around};
 use crate::ir::DType;
 use crate::strategy::emit::Emitter;
@@ -35,7 +37,7 @@ impl Emitter {
         let registers = i64::from(self.machine.registers);
         let quarters = (conv.in_channels + QUARTER - 1) / QUARTER;
         let fits = |rows: &i64| {
-            let pixels = if registers < 32 { 1 } else { conv.places(*rows).count() as i64 };
+            let pixels = if registers < 32 { 1 } else { conv.places(*rows).len() as i64 };
             rows + conv.kernel[1] + pixels * quarters < registers
         };
         let most = conv.ty.rows(self.machine, 1);
@@ -50,7 +52,7 @@ impl Emitter {
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
         let (size, lanes, taps) = (conv.in_channels, tile.columns.lanes, conv.kernel[1]);
-        let places: Vec<_> = conv.places(tile.rows.inner).collect();
+        let places = conv.places(tile.rows.inner);
         let places: Vec<_> = (0..tile.rows.outer)
             .flat_map(|dy| places.iter().map(move |(place, readers)| (dy, *place, readers)))
             .collect();
@@ -116,17 +118,12 @@ impl Emitter {
 impl Conv {
     /// The places along a row that so many pixels of the result read, from the first one's first tap on,
     /// each with the pixels and the taps that read it.
-    fn places(&self, pixels: i64) -> impl Iterator<Item = (i64, Vec<(i64, i64)>)> {
-        let (stride, dilation, taps) = (self.strides[1], self.dilation[1], self.kernel[1]);
-        let end = (pixels - 1) * stride + (taps - 1) * dilation + 1;
-        (0..end).filter_map(move |place| {
-            let reads = (0..taps).filter_map(|tap| {
-                let behind = place - tap * dilation;
-                let pixel = behind.div_euclid(stride);
-                (behind % stride == 0 && (0..pixels).contains(&pixel)).then_some((pixel, tap))
-            });
-            let reads: Vec<_> = reads.collect();
-            (!reads.is_empty()).then_some((place, reads))
-        })
+    fn places(&self, pixels: i64) -> BTreeMap<i64, Vec<(i64, i64)>> {
+        let mut places: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
+        for (pixel, tap) in (0..pixels).flat_map(|x| (0..self.kernel[1]).map(move |tap| (x, tap))) {
+            let place = pixel * self.strides[1] + tap * self.dilation[1];
+            places.entry(place).or_default().push((pixel, tap));
+        }
+        places
     }
 }

@@ -74,6 +74,17 @@ fn channels_of_narrow_groups_are_lanes() {
 }
 
 #[test]
+fn weights_of_narrow_groups_may_be_computed() {
+    let image = [1, 32, 6, 20];
+    let mut net = Net::new();
+    let (x, w) = (net.param(&image), net.param(&[32, 4, 3, 3]));
+    let w = net.plain("nn.relu", &[w]);
+    let y = net.call("nn.conv2d", &[x, w], conv_attrs(2, [1; 4], 1, 8));
+    let args = [blocked(&image, &[(1, 1), (1, 1)]), dense(&[32, 4, 3, 3])].map(Arg::Input);
+    check(&net.finish(y), &args, &[blocked(&[1, 32, 3, 10], &[])]);
+}
+
+#[test]
 fn groups_share_blocks_where_lanes_are_full() {
     let rule = |channels: i64, size: i64, row: i64| {
         let image = [1, channels, 4, row];

@@ -104,8 +104,8 @@ fn loops_are_unrolled() {
 
 #[test]
 fn a_loop_whose_condition_is_false_has_no_step() {
-    // Few enough steps to be unrolled, and more.
-    for steps in [3, 4000] {
+    // Few enough steps to be unrolled, and more; fewer than none, whatever the condition.
+    for (steps, condition) in [(3, 0.0), (4000, 0.0), (0, 1.0), (-3, 1.0)] {
         let body = ModelBuilder::new(18)
             .input::<i64>("i", DType::I64, &[])
             .input::<i64>("c", DType::Bool, &[])
@@ -118,7 +118,7 @@ fn a_loop_whose_condition_is_false_has_no_step() {
         let body = [("body", body.build_graph().into())];
         let model = ModelBuilder::new(18)
             .initializer("steps", &Constant::scalar(steps as f64, DType::I64).unwrap())
-            .initializer("go", &Constant::scalar(0.0, DType::Bool).unwrap())
+            .initializer("go", &Constant::scalar(condition, DType::Bool).unwrap())
             .initializer("x", &Constant::from_f32(&[1], &[3.0]).unwrap())
             .node("Loop", &["steps", "go", "x"], &["y", "all"], &body)
             .output("y", DType::F32, &[1])
