@@ -57,14 +57,19 @@ const MOST_COLUMNS_ALONG_ROWS: i64 = 4;
 
 /// Whether a convolution of planes had better make planes, whose rows are the lanes: by groups of so
 /// few output channels that vectors of them would be mostly padding. All CPU levels must answer alike,
-/// as they read the same weights.
+/// as they read the same weights; and so must all layouts of the image, of such a type, where sums would
+/// be taken in another order.
 pub(crate) fn goes_along_rows(
     weight: &[i64],
     output: &[i64],
     groups: i64,
     strides: &[i64],
+    dtype: DType,
     packing: Machine,
 ) -> bool {
+    if narrow::shares_blocks(weight, groups, dtype) {
+        return false;
+    }
     let lanes = packing.lanes(DType::F32);
     let (&[_, channels, ref taps @ ..], &[_, columns, .., row]) = (weight, output) else {
         return false;
@@ -244,8 +249,10 @@ impl Emitter {
         let output = self.materialised[&root];
         let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
         let reads_planes = is_dense(conv.data) || conv.groups == 1;
-        let [w, o] = [conv.weight, self.dag.stages[inner].buffer].map(|b| &self.func.buffers[b]);
-        if goes_along_rows(w.shape(), o.shape(), conv.groups, &conv.strides, self.packing)
+        let [w, o] = [conv.weight, self.dag.stages[inner].buffer]
+            .map(|buffer| self.func.buffers[buffer].shape());
+        let (strides, dtype) = (&conv.strides, conv.ty.lhs);
+        if goes_along_rows(w, o, conv.groups, strides, dtype, self.packing)
             && !conv.ty.fours
             && reads_planes
             && is_dense(output)

@@ -247,7 +247,7 @@ pub(super) fn stored(mut stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExp
         body.walk_exprs(&mut |expr| {
             uses += usize::from(matches!(expr, PrimExpr::Var { var: used, .. } if *used == var));
         });
-        if uses <= 1 || matches!(value, PrimExpr::Load { .. }) {
+        if uses <= 1 || is_plain_load(&value) {
             stmt = body.substitute(&[(var, value)].into());
         } else {
             named.push((var, value));
@@ -265,4 +265,11 @@ pub(super) fn stored(mut stmt: Stmt) -> Option<(BufferId, Vec<PrimExpr>, PrimExp
         body: Box::new(body),
     });
     Some((buffer, indices, value))
+}
+
+/// Whether a value is read at a place that no other value says.
+fn is_plain_load(value: &PrimExpr) -> bool {
+    let PrimExpr::Load { indices, .. } = value else { return false };
+    let is_load = |index: &PrimExpr| matches!(index, PrimExpr::Load { .. });
+    !indices.iter().any(|index| index.any(&mut { is_load }))
 }

@@ -73,12 +73,6 @@ impl Machine {
         self.caches[1] / 2
     }
 
-    /// Bytes of a band of lines that is computed and read again while images and results pass through the
-    /// second cache level.
-    pub(crate) fn band_bytes(self) -> i64 {
-        self.middle_bytes() / 4
-    }
-
     /// Fewest cycles for multiply-accumulates of `float32`, and for moving bytes from or to the
     /// second cache level: what a roofline model allows.
     pub(crate) fn least_cycles(self, macs: u64, bytes: u64) -> u64 {

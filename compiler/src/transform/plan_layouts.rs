@@ -254,12 +254,13 @@ impl Kernel {
                 else {
                     continue;
                 };
-                let along_rows = goes_along_rows(&weight, &output, groups, &strides, packing);
+                let image = args[0].and_then(|image| function.ty(image).as_tensor());
+                let dtype = image.map_or(DType::F32, |image| image.dtype);
+                let along_rows =
+                    goes_along_rows(&weight, &output, groups, &strides, dtype, packing);
                 makes_blocks |= !along_rows;
                 // An image in blocks is copied into planes, which takes less than what makes planes of
                 // it for others. Channels that are lanes on both sides are in blocks as well.
-                let image = args[0].and_then(|image| function.ty(image).as_tensor());
-                let dtype = image.map_or(DType::F32, |image| image.dtype);
                 let in_lanes = goes_by_lanes(&weight, groups, dtype);
                 let is_any = along_rows && groups == 1;
                 let in_blocks = groups == 1 || reads_blocks(&weight, groups, dtype);

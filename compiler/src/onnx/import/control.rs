@@ -120,7 +120,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
         if let Some(condition) = node.optional(1) {
             begins = flag(&mut node, condition)?;
         }
-        if steps.is_some_and(|steps| steps <= 0) {
+        if begins == Some(false) || steps.is_some_and(|steps| steps <= 0) {
             // Rows of what the body yields, none of which is written.
             (steps, begins) = (Some(1), Some(false));
         }
@@ -223,9 +223,9 @@ impl<'a> GraphImporter<'a, '_, '_> {
             Some(count) => Some(node.reshape(count, Vec::new())?),
             None => None,
         };
-        let length = count.and_then(|count| {
-            let known = node.builder.data_of(count).shape_value.as_deref().and_then(<[Dim]>::first);
-            steps.map(Dim::from).or_else(|| known.cloned())
+        let length = steps.map(Dim::from).or_else(|| {
+            let known = node.builder.data_of(count?).shape_value.as_deref();
+            known.and_then(<[Dim]>::first).cloned()
         });
         let repeat = node.begin_loop(&states);
         let (around, step) = (repeat.around(), repeat.step);

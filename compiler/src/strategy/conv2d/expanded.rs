@@ -80,8 +80,9 @@ impl Emitter {
         let [lines, pixels] = self.halos(depthwise);
         let columns = |run: &ColumnRun| run.columns.vectors * run.columns.lanes;
         let channels = cut.runs.iter().map(columns).max().unwrap_or(1);
+        // Images and results pass through the second cache as well.
         let line = (width + pixels.0 + pixels.1) * channels * expand.ty.bytes();
-        let most = self.machine.band_bytes() / line;
+        let most = self.machine.middle_bytes() / 4 / line;
         let band = |size: &i64| lines_read(depthwise, *size) <= most;
         let band = (1..=depthwise.output[0]).rev().find(band).unwrap_or(1);
         let bands = Run::cover(depthwise.output[0], band);

@@ -32,13 +32,14 @@ pub(super) fn shares_blocks(weight: &[i64], groups: i64, dtype: DType) -> bool {
 
 impl Emitter {
     /// Rows of a register tile, beside which there are the taps of a row and a pixel, and, if registers are
-    /// many, all pixels that are read.
+    /// many and pixels shuffled, all that are read.
     pub(super) fn narrow_rows(&self, conv: &Conv) -> i64 {
         let registers = i64::from(self.machine.registers);
         let quarters = (conv.in_channels + QUARTER - 1) / QUARTER;
+        let are_kept = registers >= 32 && conv.in_channels < self.machine.sums(conv.ty.sum);
         let fits = |rows: &i64| {
-            let pixels = if registers < 32 { 1 } else { conv.places(*rows).len() as i64 };
-            rows + conv.kernel[1] + pixels * quarters < registers
+            let pixels = if are_kept { conv.places(*rows).len() as i64 * quarters } else { 1 };
+            rows + conv.kernel[1] + pixels < registers
         };
         let most = conv.ty.rows(self.machine, 1);
         (1..=most).rev().find(fits).unwrap_or(1)

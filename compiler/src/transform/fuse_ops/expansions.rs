@@ -7,12 +7,15 @@ use crate::graph::{Call, ExprId, Function};
 use crate::ir::DType;
 use crate::ops::OpPattern;
 use crate::ops::nn::{CONV2D, ConvAttrs};
-use crate::strategy::{CHANNEL_BLOCK, Machine};
+use crate::strategy::CHANNEL_BLOCK;
 use crate::transform::calls::{extents, op_of};
 
 /// Least bytes of an image between the two for which it was measured to pay to compute it in parts: 2 MiB
 /// come back from the third cache as fast as lines are computed twice.
 const LEAST_BYTES: i64 = 4 << 20;
+
+/// Bytes of a band that stays in the second cache of most processors, whichever level is compiled for.
+const BAND: i64 = 128 << 10;
 
 /// Channels that a band has, about: those of a panel of weights.
 const PANEL: i64 = 2 * CHANNEL_BLOCK;
@@ -22,17 +25,11 @@ const LEAST_NEW_LINES: i64 = 4;
 
 /// Joins groups of a convolution of single pixels and of a depthwise one of its result, if nothing else
 /// reads that, it is large, and bands of it that stay in the second cache have few lines in common.
-pub(super) fn join(
-    groups: &mut Groups,
-    function: &Function,
-    graph: &Graph,
-    machine: Machine,
-    max_depth: usize,
-) {
+pub(super) fn join(groups: &mut Groups, function: &Function, graph: &Graph, max_depth: usize) {
     let members = groups.members(graph);
     for id in graph.ids() {
         let Some(conv) = Conv::of(function, id).filter(Conv::is_depthwise) else { continue };
-        if !conv.goes_by_bands(machine) {
+        if !conv.goes_by_bands() {
             continue;
         }
         let image = conv.image;
@@ -92,11 +89,11 @@ impl Conv {
     }
 
     /// Whether few lines of the image are in two bands.
-    fn goes_by_bands(&self, machine: Machine) -> bool {
+    fn goes_by_bands(&self) -> bool {
         let ConvAttrs { strides, dilation, .. } = &self.attrs;
         let shared = (self.weight[2] - 1).saturating_mul(dilation[0]) + 1 - strides[0];
         let line = [4, PANEL, self.read[3]].into_iter().fold(1, i64::saturating_mul);
-        let lines = (machine.band_bytes() / line.max(1)).min(self.read[2]);
+        let lines = (BAND / line.max(1)).min(self.read[2]);
         shared.saturating_mul(LEAST_NEW_LINES) <= lines
     }
 

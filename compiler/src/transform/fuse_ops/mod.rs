@@ -21,7 +21,6 @@ use crate::ir::{Attrs, Constant, DType, IRModule};
 use crate::ops::Op;
 use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE, STOP_FUSION};
 use crate::pass::{PassContext, Result, function_pass};
-use crate::strategy::Machine;
 use crate::transform::InferType;
 use crate::transform::calls::op_of;
 use graph::Graph;
@@ -52,8 +51,7 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
     if cx.opt_level() > 0 {
         rows::join(&mut groups, &function, &graph, cx.get(&MAX_DEPTH));
         attention::join(&mut groups, &function, &graph);
-        let machine = Machine::of(cx.target());
-        expansions::join(&mut groups, &function, &graph, machine, cx.get(&MAX_DEPTH));
+        expansions::join(&mut groups, &function, &graph, cx.get(&MAX_DEPTH));
         positions::join(&mut groups, &function, &graph);
     }
     let link_params = cx.get(&LINK_PARAMS);

@@ -68,13 +68,19 @@ impl Generator<'_> {
     fn conv(&mut self, x: &Value) -> Option<Value> {
         let window = self.spatial_window(x, &[3, 1, 2, 5]);
         let channels = x.shape[1];
-        let groups = match self.choices.below(4) {
+        let groups = match self.choices.below(5) {
             2 => channels,
             3 if channels % 2 == 0 => 2,
+            // Of few channels each, which share blocks.
+            4 if channels % 16 == 0 => channels / self.choices.of(&[4, 2, 8]),
             _ => 1,
         };
         let outputs = groups * self.choices.of(&[if groups == 1 { 16 } else { 1 }, 4, 2, 17]);
-        let outputs = if outputs > 40 { groups } else { outputs };
+        let outputs = match groups {
+            _ if groups > 2 && groups < channels => channels,
+            _ if outputs > 40 => groups,
+            _ => outputs,
+        };
         let mut kernel = vec![outputs, channels / groups];
         kernel.extend(window.taps());
         let count: i64 = kernel[1..].iter().product();

@@ -104,8 +104,11 @@ fn loops_are_unrolled() {
 
 #[test]
 fn a_loop_whose_condition_is_false_has_no_step() {
-    // Few enough steps to be unrolled, and more; fewer than none, whatever the condition.
-    for (steps, condition) in [(3, 0.0), (4000, 0.0), (0, 1.0), (-3, 1.0)] {
+    // Few enough steps to be unrolled, more, and too many for rows of each; fewer than none, whatever the
+    // condition; and no number of them.
+    let counted = [(3, 0.0), (4000, 0.0), (100_000, 0.0), (0, 1.0), (-3, 1.0)];
+    let counted = counted.map(|(steps, condition)| (steps, condition, "steps"));
+    for (steps, condition, count) in counted.into_iter().chain([(0, 0.0, "")]) {
         let body = ModelBuilder::new(18)
             .input::<i64>("i", DType::I64, &[])
             .input::<i64>("c", DType::Bool, &[])
@@ -120,7 +123,7 @@ fn a_loop_whose_condition_is_false_has_no_step() {
             .initializer("steps", &Constant::scalar(steps as f64, DType::I64).unwrap())
             .initializer("go", &Constant::scalar(condition, DType::Bool).unwrap())
             .initializer("x", &Constant::from_f32(&[1], &[3.0]).unwrap())
-            .node("Loop", &["steps", "go", "x"], &["y", "all"], &body)
+            .node("Loop", &[count, "go", "x"], &["y", "all"], &body)
             .output("y", DType::F32, &[1])
             .output("all", DType::F32, &["n", "m"])
             .build();
