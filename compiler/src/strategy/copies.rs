@@ -27,19 +27,12 @@ impl Emitter {
     /// planes, as where channels become neighbours of pixels, or in blocks of channels, whose places are the
     /// same for all lanes.
     pub(super) fn through_copies(&mut self, root: StageId) -> Option<Stmt> {
-        let spec = &self.func.buffers[self.materialised[&root]].spec;
-        let in_blocks = !spec.is_dense();
-        if !self.rows.is_empty() || in_blocks && block(spec, 1) != Some(CHANNEL_BLOCK) {
-            return None;
-        }
-        self.of_copies(root, in_blocks)
-    }
-
-    /// The elements of a stage in vectors, of copies in planes, or in blocks of channels, of what lies
-    /// otherwise.
-    fn of_copies(&mut self, root: StageId, in_blocks: bool) -> Option<Stmt> {
         let to = &self.func.buffers[self.materialised[&root]];
         let (spec, dtype) = (to.spec.clone(), to.dtype);
+        let in_blocks = !spec.is_dense();
+        if !self.rows.is_empty() || in_blocks && block(&spec, 1) != Some(CHANNEL_BLOCK) {
+            return None;
+        }
         let element = &mut |emitter: &mut Emitter, index: &[PrimExpr]| {
             emitter.store_element(root, None, index)
         };

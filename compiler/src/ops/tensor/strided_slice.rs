@@ -184,11 +184,9 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let missing = || ComputeError("`strided_slice` has fewer starts than axes".into());
         let begin = attrs.begin.get(position).copied().ok_or_else(missing)?;
         let extent = shape[axis];
-        let begin = if begin < 0 { begin.saturating_add(extent) } else { begin };
-        // One that goes backwards begins with an element, if there is any.
-        let last = if stride > 0 { extent } else { extent - 1 };
-        let begin = begin.max(0).min(last);
-        starts[axis] = (begin, stride);
+        // Where it ends, the shape of the result says.
+        let (first, _) = Range { begin, end: 0, stride }.resolve(extent);
+        starts[axis] = (first, stride);
     }
     cx.element(|dag, index| {
         let at: Vec<PrimExpr> = index

@@ -627,3 +627,15 @@ fn nothing_is_read_ahead_of_the_condition_that_guards_it() {
         }
     }
 }
+
+#[test]
+fn planes_that_are_resized_to_blocks_are_blocks_before() {
+    let (from, to) = ([1, 20, 6, 10], [1, 20, 9, 11]);
+    for method in [ResizeMethod::NearestNeighbor, ResizeMethod::Linear, ResizeMethod::Cubic] {
+        let mut net = Net::new();
+        let x = net.param(&from);
+        let attrs = Attrs::from_struct(&resize([to[2], to[3]], method)).unwrap();
+        let y = net.call("image.resize2d", &[x], attrs);
+        check_vectors(&net.finish(y), &[dense(&from)], &[blocked(&to, &[(1, 1), (0, 1)])]);
+    }
+}

@@ -69,6 +69,7 @@ fn channels_of_narrow_groups_are_lanes() {
             blocked(shape, &[(1, 1), (0, 2)])
         });
         conv(&image, &weight, attrs.clone(), dense(&image), |shape| blocked(shape, &[]));
+        conv(&image, &weight, attrs.clone(), dense(&image), dense);
         conv(&image, &weight, attrs, blocked(&image, &[]), dense);
     }
 }
