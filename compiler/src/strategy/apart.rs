@@ -192,7 +192,7 @@ impl Emitter {
 }
 
 /// Whether a value is made by a function of many steps, but for what its places are made by.
-fn is_function(value: &PrimExpr) -> bool {
+pub(super) fn is_function(value: &PrimExpr) -> bool {
     match value {
         PrimExpr::Load { .. } => false,
         PrimExpr::Call { intrinsic, .. } if has_many_steps(*intrinsic) => true,

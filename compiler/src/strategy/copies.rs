@@ -5,13 +5,16 @@ use super::nest::block;
 use super::turn::turns;
 use crate::ir::BufferSpec;
 use crate::target::CHANNEL_BLOCK;
-use crate::te::StageId;
+use crate::te::{Stage, StageId, StageKind};
 use crate::tir::border::{fill_behind, fill_halo};
 use crate::tir::transform::limit_fill;
 use crate::tir::{Buffer, BufferId, PrimExpr, Stmt};
 
 /// Most elements that are copied for each one that is made of them.
 const MOST_COPIED: i64 = 4;
+
+/// Fewest channels of planes that are made in blocks: half a block.
+const LEAST_CHANNELS: i64 = CHANNEL_BLOCK / 2;
 
 impl Emitter {
     /// Copies a tensor into another layout.
@@ -21,6 +24,50 @@ impl Emitter {
             let value = emitter.func.load(from, index.iter().cloned());
             emitter.func.store(to, index.iter().cloned(), value)
         })
+    }
+
+    /// Whether some stage reads all channels of an image at pixels that a table or a run says, as where the
+    /// image is sampled.
+    pub(super) fn samples(&self) -> bool {
+        let mut used = self.dag.ids().filter(|stage| self.uses.contains_key(stage));
+        used.any(|stage| {
+            let Stage { kind: StageKind::Compute(value), axes, .. } = &self.dag.stages[stage]
+            else {
+                return false;
+            };
+            let &[_, channel, ..] = axes.as_slice() else { return false };
+            let is_sampled = |indices: &[PrimExpr]| match indices {
+                [_, of_image, _, column] => {
+                    let is_found = column.any(&mut |expr| matches!(expr, PrimExpr::Load { .. }));
+                    *of_image == self.func.var_expr(channel) && is_found && !column.uses(channel)
+                }
+                _ => false,
+            };
+            self.dag.shape(stage)[1] >= LEAST_CHANNELS
+                && value.any(&mut |expr| {
+                    matches!(expr, PrimExpr::Load { indices, .. } if is_sampled(indices))
+                })
+        })
+    }
+
+    /// Planes that are in no vectors of what other planes have at the same pixels of all channels: in blocks
+    /// of channels first, of copies in blocks.
+    pub(super) fn planes_through_copies(&mut self, root: StageId) -> Option<Stmt> {
+        let (planes, dtype) = (self.materialised[&root], self.dag.dtype(root));
+        let shape = self.func.buffers[planes].shape();
+        let is_image = shape.len() == 4 && shape[1] >= LEAST_CHANNELS;
+        if !is_image || !self.func.buffers[planes].spec.is_dense() || !turns(dtype) {
+            return None;
+        }
+        let spec = BufferSpec::nchwc(shape, CHANNEL_BLOCK, &[]);
+        let blocks = self.func.local("blocks", dtype, spec);
+        self.materialised.insert(root, blocks);
+        let made = self.through_copies(root);
+        self.materialised.insert(root, planes);
+        let made = made?;
+        self.scratch.push(blocks);
+        self.note(root, "planes from blocks of channels", String::new(), None, None);
+        Some(Stmt::seq([made, self.copy(blocks, planes)]))
     }
 
     /// The elements of a stage that are in no vectors as what they are made of lies, of copies of that: in

@@ -508,7 +508,11 @@ impl Emitter {
         };
         match is_vectorized(&stmt) {
             true => stmt,
-            false => self.through_copies(root).unwrap_or(stmt),
+            false => {
+                let copied = self.through_copies(root);
+                let copied = copied.or_else(|| self.planes_through_copies(root));
+                copied.unwrap_or(stmt)
+            }
         }
     }
 

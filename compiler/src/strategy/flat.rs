@@ -24,7 +24,7 @@ const MOST_CUTS: usize = 8;
 
 impl Emitter {
     /// Gives all tensors of a kernel one axis if it has no sums and they are dense, unless places along
-    /// an axis are those of a table; returns whether it does.
+    /// an axis are those of a table, or a run's; returns whether it does.
     pub(super) fn flatten(&mut self, roots: &[Root]) -> bool {
         let computes = roots.iter().all(|root| {
             matches!(
@@ -42,7 +42,7 @@ impl Emitter {
             let is_first = |axis: usize| shape[..axis].iter().all(|&extent| extent == 1);
             self.dag.limits(stage).iter().all(|limit| is_first(limit.axis))
         });
-        if !computes || !dense || !linear || self.picks() {
+        if !computes || !dense || !linear || self.picks() || self.samples() {
             return false;
         }
         for (stage, &buffer) in &self.materialised {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::apart::is_function;
 use super::emit::{Emitter, Root};
 use super::inline::Inliner;
 use super::nest::in_loop;
@@ -29,8 +30,20 @@ pub(super) fn row_of(spec: &BufferSpec, axes: usize) -> BufferSpec {
     BufferSpec::dense(&extents)
 }
 
+/// For how many elements each one that a function of many steps makes is made anew.
+const MOST_REPEATED: i64 = 2;
+
+/// What the elements of a stage cost, where they are not read from memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Made {
+    Nearby,
+    Function,
+    Reduction,
+}
+
 impl Emitter {
-    /// Stages that are worth storing: made of a reduction once, and read for many elements.
+    /// Stages that are worth storing: made of a reduction once, and read for many elements, or by a function
+    /// of many steps, and read for very many.
     pub(super) fn spread_stages(&self) -> Vec<StageId> {
         if self.dag.stages.values().any(|stage| stage.anchor != Anchor::None) {
             return Vec::new();
@@ -38,33 +51,57 @@ impl Emitter {
         let elements = |stage: StageId| {
             self.dag.shape(stage).iter().fold(1i64, |n, &extent| n.saturating_mul(extent))
         };
-        let mut reduces: BTreeMap<StageId, bool> = BTreeMap::new();
-        let mut most_read: BTreeMap<StageId, i64> = BTreeMap::new();
+        let mut made: BTreeMap<StageId, Made> = BTreeMap::new();
+        let mut most_read: BTreeMap<StageId, [i64; 2]> = BTreeMap::new();
         for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
             let reads = self.dag.reads(stage);
-            let (over, reduction) = match &self.dag.stages[stage].kind {
-                StageKind::Reduce { axes, .. } => {
-                    (axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent)), true)
+            let (over, by) = match &self.dag.stages[stage].kind {
+                StageKind::Reduce { axes, .. } => (
+                    axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent)),
+                    Made::Reduction,
+                ),
+                StageKind::Compute(value) => {
+                    let own = if is_function(value) { Made::Function } else { Made::Nearby };
+                    (1, reads.iter().map(|read| made[read]).fold(own, Made::max))
                 }
-                StageKind::Compute(_) => (1, reads.iter().any(|read| reduces[read])),
                 StageKind::Placeholder
                 | StageKind::Concat { .. }
                 | StageKind::Joint { .. }
-                | StageKind::Extern { .. } => (1, false),
+                | StageKind::Extern { .. } => (1, Made::Nearby),
             };
-            reduces.insert(stage, reduction);
+            made.insert(stage, by);
             let count = elements(stage).saturating_mul(over);
             for read in reads {
-                most_read.entry(read).and_modify(|most| *most = count.max(*most)).or_insert(count);
+                let moving = if self.reads_anew(stage, read) { count } else { 0 };
+                let most = most_read.entry(read).or_default();
+                *most = [most[0].max(count), most[1].max(moving)];
             }
         }
-        let spreads = |stage: &StageId| {
-            let is_compute = matches!(self.dag.stages[*stage].kind, StageKind::Compute(_));
+        let spreads = |&stage: &StageId| {
+            let [most, moving] = most_read.get(&stage).copied().unwrap_or_default();
+            let is_compute = matches!(self.dag.stages[stage].kind, StageKind::Compute(_));
             is_compute
-                && reduces.get(stage) == Some(&true)
-                && most_read.get(stage).is_some_and(|&most| most > elements(*stage))
+                && match made[&stage] {
+                    Made::Reduction => most > elements(stage),
+                    Made::Function => moving > elements(stage).saturating_mul(MOST_REPEATED),
+                    Made::Nearby => false,
+                }
         };
-        self.dag.ids().filter(spreads).collect()
+        self.dag.ids().filter(|stage| made.contains_key(stage)).filter(spreads).collect()
+    }
+
+    /// Whether a stage reads another element for each place along its last axis: one that is the same for all
+    /// of them is computed before these.
+    fn reads_anew(&self, stage: StageId, read: StageId) -> bool {
+        let StageKind::Compute(value) = &self.dag.stages[stage].kind else { return true };
+        let Some(&last) = self.dag.stages[stage].axes.last() else { return false };
+        value.any(&mut |expr| match expr {
+            PrimExpr::Load { buffer, indices, .. } => {
+                self.dag.stage_of(*buffer) == Some(read)
+                    && indices.iter().any(|index| index.uses(last))
+            }
+            _ => false,
+        })
     }
 
     /// How many leading axes all roots share, if they can be computed row by row: each reads what

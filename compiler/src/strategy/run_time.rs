@@ -8,7 +8,7 @@
 
 mod samples;
 
-use samples::{Known, samples};
+use samples::{Known, edges, samples};
 
 use super::Machine;
 use super::primitive::{Extents, Primitive, primitive, problem_at};
@@ -79,8 +79,14 @@ pub(super) fn limited(
     for sample in samples.iter().skip(1) {
         made.push(primitive(name, function, &|dim| sizes.value(dim, sample), in_place)?.dag);
     }
-    let known = Known::new(function, sizes, &samples, &dims);
-    let limits = known.limits(&greatest.dag, &made).map_err(|op| {
+    let edges = edges(function, sizes, &samples);
+    let at_edges = edges.iter().map(|sample| {
+        let made = primitive(name, function, &|dim| sizes.value(dim, sample), in_place);
+        made.map(|made| made.dag).ok()
+    });
+    let at_edges: Vec<Option<ComputeDag>> = at_edges.collect();
+    let known = Known::new(function, sizes, &samples, &edges, &dims);
+    let limits = known.limits(&greatest.dag, &made, &at_edges).map_err(|op| {
         let calls_it = |expr: &Expr| match expr {
             Expr::Call(call) => matches!(call.callee, Callee::Op(found) if found.to_string() == op),
             _ => false,
@@ -124,8 +130,8 @@ pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
             let Some((greatest, others)) = dags.split_first() else { return false };
             let Some(other) = others.first() else { return true };
             let mut named = greatest.clone();
-            let known = Known::new(function, sizes, &samples, &sizes.declare(&mut named.func));
-            let limits = known.limits(&named, others);
+            let known = Known::new(function, sizes, &samples, &[], &sizes.declare(&mut named.func));
+            let limits = known.limits(&named, others, &[]);
             limits.is_ok_and(|limits| limits.are_outermost(greatest))
                 && Units { dag: greatest, other, max }.are_independent()
         })

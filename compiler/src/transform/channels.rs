@@ -103,7 +103,7 @@ pub(super) fn relaid(constant: &Constant, from: &Layout, to: &Layout) -> Option<
 
 /// Weights whose elements for an output and an input, which are along two axes of theirs, are
 /// multiplied by the factor of `channel(output, input)`. The product is rounded once, to the weights'
-/// data type.
+/// data type. `None` if float16 has no such products, or less precise ones.
 ///
 /// Weights are the bulk of a model, and build scripts run unoptimised: this is one plain loop.
 pub(super) fn scale_weights(
@@ -150,7 +150,23 @@ pub(super) fn scale_weights(
         }
         _ => return None,
     }
+    if ty.dtype == DType::F16 && !has_halves(&weight.to_bytes()?, &scaled) {
+        return None;
+    }
     Constant::new(ty, SharedBytes::new(scaled)).ok()
+}
+
+/// Whether float16 weights are, scaled, as precise as they were: all finite, and the greatest far above the
+/// numbers that have fewer bits.
+fn has_halves(weights: &[u8], scaled: &[u8]) -> bool {
+    let greatest = |bytes: &[u8]| {
+        let (halves, _) = bytes.as_chunks::<2>();
+        // Without their signs, halves are in the order of their bits.
+        halves.iter().map(|half| u16::from_le_bytes(*half) & 0x7fff).max().unwrap_or(0)
+    };
+    let [before, after] = [weights, scaled].map(greatest);
+    let least = half::f16::from_f64(f64::from(half::f16::MIN_POSITIVE) * 32.0).to_bits();
+    after < half::f16::INFINITY.to_bits() && after >= before.min(least)
 }
 
 /// A floating-point vector, each element rounded to `dtype`.

@@ -85,6 +85,11 @@ fn the_errors_of_the_polynomials_are_as_documented() {
             let (mut worst, mut worst_at) = (0.0, 0.0);
             for ((x, y), expected) in inputs.iter().zip(f32_values(&buffers[1])).zip(&expected) {
                 let rounded = *expected as f32;
+                // Where a bound is reached it is met, so that GELU of -1e6 is zero.
+                let saturates = matches!(intrinsic, Intrinsic::Erf | Intrinsic::Tanh);
+                if saturates && x.abs() > 9.1 {
+                    assert_eq!(y, rounded, "{} of {x} on {:?}", intrinsic.name(), target.cpu);
+                }
                 if y == rounded || (y.is_nan() && rounded.is_nan()) {
                     continue;
                 }

@@ -4,9 +4,12 @@
 //! `s·i + d·t`. Outputs `s·j + p` of one phase `p` so take the taps with `d·t ≡ p (mod s)`, which lie
 //! `s / gcd(d, s)` apart, and are a convolution of the input with these, turned round. Neighbouring
 //! phases of as many taps are one convolution with more output channels, and the results are put
-//! between each other. No product with an inserted zero is computed, which would also make NaN of an
+//! between each other. Phases that differ in their number of taps are sums of the columns of one
+//! product instead. No product with an inserted zero is computed, which would also make NaN of an
 //! infinite input, and the weights are rearranged while compiling. With strides of one there is one
 //! phase, and nothing to put together.
+
+mod columns;
 
 use super::missing;
 use super::window::of_rank;
@@ -137,13 +140,22 @@ pub(super) fn conv_transpose(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
         .collect();
     let phases = runs.iter().any(|runs| runs.iter().map(|run| run.first.len()).sum::<usize>() > 1);
     let operands = Operands { x, weight, bias, groups, channels: groups * outputs, steps, phases };
-    let mut result = operands.convolved(node, &runs, &mut Vec::with_capacity(rank))?;
+    let as_columns = columns::pays(&axes, &runs, outputs, node.tensor(x)?.dtype);
+    let mut result = if as_columns {
+        columns::summed(node, &operands, &axes)?
+    } else {
+        operands.convolved(node, &runs, &mut Vec::with_capacity(rank))?
+    };
     if phases {
         result = interleave(node, result, rank)?;
     }
     let last = |cut: i64| if cut == 0 { i64::MAX } else { -cut };
     let kept = axes.iter().map(|axis| axis.cut()).map(|[before, after]| [before, last(after)]);
-    Ok(vec![sliced(node, result, kept)?])
+    result = sliced(node, result, kept)?;
+    if let Some(bias) = bias.filter(|_| as_columns) {
+        result = node.call_with(&nn::BIAS_ADD, &[result, bias], &nn::BiasAddAttrs { axis: 1 })?;
+    }
+    Ok(vec![result])
 }
 
 fn read_axes(

@@ -93,12 +93,16 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
                 || padded.as_const() == Some(0),
             "dimension {axis} of input `x`, which is {x}, has no element to repeat"
         );
-        // An extent that a run says is mirrored once: see `reflected`.
+        // An extent that a run says is mirrored or gone around once: see `reflected` and `wrapped`.
         let beyond = before.max(after);
-        let is_mirrored = attrs.mode == PadMode::Reflect && beyond > 0 && !dim.is_const();
+        let least = match attrs.mode {
+            PadMode::Reflect => beyond.saturating_add(1),
+            PadMode::Wrap => beyond,
+            PadMode::Constant | PadMode::Edge => 0,
+        };
         ensure!(
-            !is_mirrored || cx.same(&dim.maximum(&Dim::from(beyond.saturating_add(1))), dim),
-            "dimension {axis} of input `x`, which is {x}, may have too few elements to mirror \
+            beyond <= 0 || dim.is_const() || cx.same(&dim.maximum(&Dim::from(least)), dim),
+            "dimension {axis} of input `x`, which is {x}, may have too few elements to repeat \
              {beyond} of them; pin symbolic dimensions to numbers"
         );
         ensure!(

@@ -7,7 +7,7 @@ use super::scatter::{in_loop, loops, nest};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
 use crate::ir::{Attrs, BufferSpec, DType, Type};
-use crate::ops::compute::{Compute, Stages};
+use crate::ops::compute::{Compute, Stages, extent_of};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
 use crate::te::{ComputeDag, StageId, combined, identity};
@@ -110,6 +110,8 @@ struct Lines<'a> {
     result: BufferId,
     shape: &'a [i64],
     axis: usize,
+    /// Whether a run says how long lines are.
+    is_open: bool,
     dtype: DType,
 }
 
@@ -206,7 +208,11 @@ impl Lines<'_> {
             false => combined(self.combiner, self.neutral(), self.element(dag, index, 0.into())),
         };
         let first = dag.func.store(self.result, self.at(index, 0.into()), first);
-        let first = nest(inner.to_vec(), extents, self.dtype, first);
+        let mut first = nest(inner.to_vec(), extents, self.dtype, first);
+        if self.is_open {
+            // A line may have no first step.
+            first = Stmt::if_then(extent_of(self.extent(), true).greater(0), first);
+        }
         let now = dag.func.var_expr(step);
         let before = dag.func.load(self.result, self.at(index, now.clone()));
         let read = now.clone() + i64::from(!self.attrs.exclusive);
@@ -224,9 +230,10 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let (shape, dtype) = cx.result();
     let axis = cx.axis(attrs.axis, shape.len())?;
     let wide = dtype.accumulator();
+    let is_open = cx.open_axes.contains(&axis);
     let all = cx.dag.statement(cx.op.name, &shape, wide, &[x], |dag, result| {
         let (attrs, shape) = (&attrs, &shape[..]);
-        Lines { combiner, attrs, x, result, shape, axis, dtype: wide }.all(dag)
+        Lines { combiner, attrs, x, result, shape, axis, is_open, dtype: wide }.all(dag)
     });
     if wide == dtype {
         return Ok(vec![all]);

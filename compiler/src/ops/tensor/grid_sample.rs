@@ -7,7 +7,7 @@ use super::ResizeMethod;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Dim, Type};
-use crate::ops::compute::{Compute, Stages, within};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef};
@@ -52,6 +52,9 @@ pub struct GridSampleAttrs {
 
 /// The coefficient of cubic convolution.
 const CUBIC_ALPHA: f64 = -0.75;
+
+/// Greatest extent up to which floats have all places, as 32-bit integers have, which they become in vectors.
+const MOST_EXACT: i64 = 1 << 24;
 
 /// How far beyond an image places are told apart: farther than any neighbour is.
 const BEYOND: f64 = 4.0;
@@ -311,15 +314,20 @@ impl Axis<'_> {
         PrimExpr::select(known, at.min(self.float(extent + BEYOND)), self.float(-BEYOND))
     }
 
-    fn tap(&self, place: PrimExpr, weight: Option<PrimExpr>) -> Tap {
+    /// The element that is read at a place, which is whole: -1 for a zero.
+    fn element(&self, place: PrimExpr) -> PrimExpr {
+        let last = self.float(self.extent as f64 - 1.0);
         let place = match self.attrs.padding {
             GridPadding::Reflection => self.reflected(place),
             GridPadding::Zeros | GridPadding::Border => place,
         };
-        let place = place.cast(DType::I64);
-        let inside =
-            (self.attrs.padding == GridPadding::Zeros).then(|| within(&place, 0, self.extent));
-        Tap { place: super::clamped(place, self.extent), inside, weight }
+        let clamped = place.clone().max(self.float(0.0)).min(last.clone());
+        match self.attrs.padding {
+            GridPadding::Zeros => {
+                PrimExpr::select(place.equal(clamped.clone()), clamped, self.float(-1.0))
+            }
+            GridPadding::Reflection | GridPadding::Border => clamped,
+        }
     }
 
     /// How many neighbours a place has.
@@ -331,16 +339,16 @@ impl Axis<'_> {
         }
     }
 
-    /// The neighbours of a place, in order.
-    fn taps(&self, at: &PrimExpr) -> Vec<Tap> {
+    /// The elements around a place, in order, and their weights.
+    fn taps(&self, at: &PrimExpr) -> Vec<(PrimExpr, Option<PrimExpr>)> {
         let low = PrimExpr::call(Intrinsic::Floor, at.clone());
         let part = at.clone() - low.clone();
         let one = || self.float(1.0);
         match self.attrs.method {
-            ResizeMethod::NearestNeighbor => vec![self.tap(at.clone(), None)],
+            ResizeMethod::NearestNeighbor => vec![(self.element(at.clone()), None)],
             ResizeMethod::Linear => vec![
-                self.tap(low.clone(), Some(one() - part.clone())),
-                self.tap(low + one(), Some(part)),
+                (self.element(low.clone()), Some(one() - part.clone())),
+                (self.element(low + one()), Some(part)),
             ],
             ResizeMethod::Cubic => {
                 let a = CUBIC_ALPHA;
@@ -361,7 +369,9 @@ impl Axis<'_> {
                 ];
                 (-1..)
                     .zip(weights)
-                    .map(|(step, w)| self.tap(low.clone() + self.float(f64::from(step)), Some(w)))
+                    .map(|(step, weight)| {
+                        (self.element(low.clone() + self.float(f64::from(step))), Some(weight))
+                    })
                     .collect()
             }
         }
@@ -397,21 +407,29 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let mut taps: Vec<Vec<StoredTap>> = Vec::with_capacity(axes.len());
     for (axis, &at) in axes.iter().zip(&places) {
         let stored = (0..axis.count()).map(|number| {
-            let mut stage = |dtype, part: &dyn Fn(Tap) -> PrimExpr| {
-                let stage = cx.dag.compute(op, &of_places, dtype, |dag, index| {
-                    part(axis.taps(&dag.at(at, index)).swap_remove(number))
-                });
-                cx.dag.set_stored(stage);
-                stage
+            let tap = |dag: &ComputeDag, index: &[PrimExpr]| {
+                axis.taps(&dag.at(at, index)).swap_remove(number)
             };
-            let place = stage(DType::I64, &|tap| match tap.inside {
-                Some(inside) => PrimExpr::select(inside, tap.place, PrimExpr::index(-1)),
-                None => tap.place,
+            let dtype = if axis.extent <= MOST_EXACT { DType::I32 } else { DType::I64 };
+            let element = cx.dag.compute(op, &of_places, dtype, |dag, index| {
+                let element = tap(dag, index).0;
+                // The last element may be none that the floats have.
+                if dtype == DType::I32 {
+                    element.cast(dtype)
+                } else {
+                    element.cast(dtype).min(axis.extent - 1)
+                }
             });
-            let weighs = axis.count() > 1;
-            let one = || PrimExpr::float(1.0, in_grid);
-            let weight = weighs.then(|| stage(in_grid, &|tap| tap.weight.unwrap_or_else(one)));
-            StoredTap { place, weight }
+            cx.dag.set_stored(element);
+            let weight = (axis.count() > 1).then(|| {
+                let one = || PrimExpr::float(1.0, in_grid);
+                let weight = cx.dag.compute(op, &of_places, in_grid, |dag, index| {
+                    tap(dag, index).1.unwrap_or_else(one)
+                });
+                cx.dag.set_stored(weight);
+                weight
+            });
+            StoredTap { element, weight }
         });
         taps.push(stored.collect());
     }
@@ -419,7 +437,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     cx.element(|dag, index| {
         let at = [&index[..1], &index[2..]].concat();
         let tap = |stored: &StoredTap| {
-            let place = dag.at(stored.place, &at);
+            let place = dag.at(stored.element, &at).cast(DType::I64);
             let may_miss = attrs.padding == GridPadding::Zeros;
             let inside = may_miss.then(|| place.clone().greater_equal(0));
             let place = if may_miss { place.max(PrimExpr::index(0)) } else { place };
@@ -430,9 +448,9 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     })
 }
 
-/// A neighbour along an axis of every place: -1 for one outside of the image, which is zero.
+/// A neighbour along an axis of every place: element -1 is outside of the image, a zero.
 struct StoredTap {
-    place: StageId,
+    element: StageId,
     weight: Option<StageId>,
 }
 

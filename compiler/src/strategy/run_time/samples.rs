@@ -2,7 +2,9 @@
 //!
 //! What differs between samples are numbers: extents, and constants of expressions. Each is taken for
 //! a dimension that the function has, times a number and plus another one, if that holds for
-//! all samples; among them are sizes near the least and beyond the greatest.
+//! all samples; among them are sizes near the least and beyond the greatest. An extent that is the lesser
+//! of two, or a difference that is never below zero, differs from others for small sizes alone: what is made
+//! for these, the edges, has another form where an extent is one, so they are seen as far as forms agree.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +17,15 @@ use crate::tir::{PrimExpr, VarId};
 use super::super::primitive::Primitive;
 use super::tensor_types;
 
-/// The dimensions that numbers can be, with their values in all samples.
+/// The dimensions that numbers can be, with their values in all samples and at all edges.
 pub(super) struct Known {
     dims: Vec<(Vec<i64>, PrimExpr)>,
+    /// How many of these values are of samples.
+    samples: usize,
 }
+
+/// What is seen of a number in all samples, and at the edges that have it.
+type Seen<T> = Vec<Option<T>>;
 
 /// How far runs go along the axes of a dag, and the expressions of its elements.
 #[derive(Default)]
@@ -97,6 +104,97 @@ pub(super) fn samples(function: &Function, sizes: &RunTimeSizes) -> Option<Vec<V
     Some(samples)
 }
 
+/// Most edges, and how far they are looked for one by one.
+const MOST_EDGES: usize = 4;
+const NEAR: i64 = 16;
+
+/// Sizes for which a dimension is not what it seems to be from the samples: see the module's documentation.
+pub(super) fn edges(
+    function: &Function,
+    sizes: &RunTimeSizes,
+    samples: &[Vec<i64>],
+) -> Vec<Vec<i64>> {
+    let Some(greatest) = samples.first() else { return Vec::new() };
+    let dims = dims(function, sizes);
+    let values = |sample: &Vec<i64>| -> Option<Vec<i64>> {
+        dims.iter().map(|dim| sizes.value(dim, sample).filter(|&value| value >= 0)).collect()
+    };
+    let seen: Option<Vec<Vec<i64>>> = samples.iter().map(values).collect();
+    let Some(seen) = seen else { return Vec::new() };
+    // What each dimension seems to be: a number, or another dimension's multiple and a number.
+    let column = |dim: usize| seen.iter().map(|row| row[dim]).collect::<Vec<i64>>();
+    let columns: Vec<Vec<i64>> = (0..dims.len()).map(column).collect();
+    let mut seems: Vec<(usize, Option<usize>, [i64; 2])> = Vec::new();
+    for (dim, column) in columns.iter().enumerate() {
+        if column.iter().all(|value| *value == column[0]) {
+            seems.push((dim, None, [0, column[0]]));
+        }
+        let values: Seen<i64> = column.iter().copied().map(Some).collect();
+        let others = columns.iter().enumerate().filter(|(other, _)| *other != dim);
+        seems.extend(others.filter_map(|(other, column)| {
+            Some((dim, Some(other), law(column, &values, samples.len())?))
+        }));
+    }
+    let is_edge = |row: &Vec<i64>| {
+        seems.iter().any(|&(dim, other, [factor, summand])| {
+            let of = other.map_or(0, |other| row[other]);
+            factor.checked_mul(of).and_then(|of| of.checked_add(summand)) != Some(row[dim])
+        })
+    };
+    let mut found = Vec::new();
+    for (number, size) in sizes.iter().enumerate() {
+        let Ok(min) = i64::try_from(size.min) else { continue };
+        let near = min..min.saturating_add(NEAR);
+        let far = (1..62).map(|power| min.saturating_add(1 << power));
+        let mut of_size: Vec<Vec<i64>> = (near.chain(far))
+            .take_while(|&value| value <= greatest[number])
+            .map(|value| {
+                let mut sample = greatest.clone();
+                sample[number] = value;
+                sample
+            })
+            .filter(|sample| sizes.unequal(sample).is_none() && !samples.contains(sample))
+            .filter(|sample| values(sample).is_some_and(|row| is_edge(&row)))
+            .collect();
+        // The least ones, and those next to where dimensions are what they seem.
+        let between = of_size.len().saturating_sub(MOST_EDGES / 2).max(MOST_EDGES / 2);
+        of_size.drain((MOST_EDGES / 2).min(of_size.len())..between.min(of_size.len()));
+        found.extend(of_size);
+    }
+    found
+}
+
+/// The factor and the summand by which the first `samples` values come of a dimension's, if all do that are
+/// seen.
+fn law(known: &[i64], values: &[Option<i64>], samples: usize) -> Option<[i64; 2]> {
+    let mut pairs = known.iter().zip(values).filter_map(|(x, value)| Some((*x, (*value)?)));
+    let (x, a) = pairs.clone().next()?;
+    let (y, b) = pairs.clone().take(samples).find(|(y, _)| *y != x)?;
+    let (run, rise) = (y.checked_sub(x)?, b.checked_sub(a)?);
+    let factor = (rise != 0 && rise % run == 0).then(|| rise / run)?;
+    let summand = a.checked_sub(factor.checked_mul(x)?)?;
+    let holds = pairs.all(|(x, a)| {
+        factor.checked_mul(x).and_then(|product| product.checked_add(summand)) == Some(a)
+    });
+    holds.then_some([factor, summand])
+}
+
+/// Whether a number is the same wherever it is seen.
+fn is_one<T: PartialEq>(values: &[Option<T>]) -> bool {
+    let mut values = values.iter().flatten();
+    let first = values.next();
+    values.all(|value| Some(value) == first)
+}
+
+/// What becomes of a number wherever it is seen; `None` if it cannot become that somewhere.
+fn each<T, U>(values: &[Option<T>], of: impl Fn(&T) -> Option<U>) -> Option<Seen<U>> {
+    let all = values.iter().map(|value| match value {
+        Some(value) => of(value).map(Some),
+        None => Some(None),
+    });
+    all.collect()
+}
+
 /// A number as a constant of that type has it.
 fn rounded(value: f64, dtype: DType) -> f64 {
     match dtype {
@@ -111,6 +209,7 @@ impl Known {
         function: &Function,
         sizes: &RunTimeSizes,
         samples: &[Vec<i64>],
+        edges: &[Vec<i64>],
         vars: &[PrimExpr],
     ) -> Known {
         let mut dims = dims(function, sizes);
@@ -121,13 +220,14 @@ impl Known {
         dims.extend(products);
         let known = dims.iter().filter_map(|dim| {
             let values: Option<Vec<i64>> =
-                samples.iter().map(|sample| sizes.value(dim, sample)).collect();
+                samples.iter().chain(edges).map(|sample| sizes.value(dim, sample)).collect();
             Some((values?, sizes.extent(dim, vars)?))
         });
-        Known { dims: known.collect() }
+        Known { dims: known.collect(), samples: samples.len() }
     }
 
-    /// What a dag for the greatest sizes has to know of them, seen from those for other sizes.
+    /// What a dag for the greatest sizes has to know of them, seen from those for other sizes, and from those
+    /// at the edges that could be made.
     ///
     /// # Errors
     ///
@@ -137,60 +237,65 @@ impl Known {
         &self,
         greatest: &ComputeDag,
         others: &[ComputeDag],
+        edges: &[Option<ComputeDag>],
     ) -> Result<Limits, String> {
         let mut limits = Limits::default();
         for (id, stage) in &greatest.stages {
-            let beside: Option<Vec<&Stage>> =
-                others.iter().map(|other| other.stages.get(id)).collect();
-            let found = beside.and_then(|beside| {
-                let shapes = others.iter().map(|other| other.shape(id));
-                let shapes: Vec<&[i64]> =
-                    std::iter::once(greatest.shape(id)).chain(shapes).collect();
-                self.stage(greatest, id, &beside, &shapes, &mut limits)
+            let rank = greatest.shape(id).len();
+            let is_like = |other: &&ComputeDag| {
+                let like = |like: &Stage| stage.is_like(like) && other.shape(id).len() == rank;
+                other.stages.get(id).is_some_and(like)
+            };
+            let found = others.iter().all(|other| is_like(&other)).then(|| {
+                let edges = edges.iter().map(|edge| edge.as_ref().filter(is_like));
+                let all: Seen<&ComputeDag> =
+                    std::iter::once(greatest).chain(others).map(Some).chain(edges).collect();
+                self.stage(id, &all, &mut limits)
             });
-            found.ok_or_else(|| stage.op.clone())?;
+            found.flatten().ok_or_else(|| stage.op.clone())?;
         }
         Ok(limits)
     }
 
-    fn stage(
-        &self,
-        dag: &ComputeDag,
-        id: StageId,
-        beside: &[&Stage],
-        shapes: &[&[i64]],
-        limits: &mut Limits,
-    ) -> Option<()> {
+    fn stage(&self, id: StageId, all: &[Option<&ComputeDag>], limits: &mut Limits) -> Option<()> {
+        let dag = (*all.first()?)?;
         let stage = &dag.stages[id];
-        let rank = shapes[0].len();
-        let alike = beside.iter().all(|other| stage.is_like(other));
-        if !alike || shapes.iter().any(|shape| shape.len() != rank) {
-            return None;
-        }
-        for axis in 0..rank {
-            let extents: Vec<i64> = shapes.iter().map(|shape| shape[axis]).collect();
-            if extents.iter().any(|extent| *extent != extents[0]) {
+        for axis in 0..dag.shape(id).len() {
+            let extents = each(all, |dag| Some(dag.shape(id)[axis]))?;
+            if !is_one(&extents) {
                 let extent = self.number(&extents)?;
                 limits.stages.entry(id).or_default().push(AxisLimit { axis, extent });
             }
         }
-        let all = || std::iter::once(&stage).chain(beside);
-        let reduced: Vec<&[ReduceAxis]> = all().map(|stage| stage.kind.reduced()).collect();
-        for (number, axis) in reduced[0].iter().enumerate() {
-            let extents: Vec<i64> = reduced.iter().map(|axes| axes[number].extent).collect();
-            if extents.iter().any(|extent| *extent != extents[0]) {
+        // Where a tensor has no elements, it does not matter what these would be.
+        let has_elements = |dag: &&&ComputeDag| !dag.shape(id).contains(&0);
+        let all =
+            all.iter().map(|dag| dag.as_ref().filter(has_elements).map(|dag| &dag.stages[id]));
+        let all: Seen<&Stage> = all.collect();
+        for (number, axis) in stage.kind.reduced().iter().enumerate() {
+            let of_axis = |stage: &&Stage| Some(stage.kind.reduced().get(number)?.extent);
+            let extents = each(&all, of_axis)?;
+            if !is_one(&extents) {
                 limits.reductions.push((axis.var, self.number(&extents)?));
             }
         }
-        let values: Vec<Vec<&PrimExpr>> = all().map(|stage| stage.kind.values()).collect();
-        let merged: Option<Vec<PrimExpr>> = (0..values[0].len())
-            .map(|number| self.merged(&values.iter().map(|v| v[number]).collect::<Vec<_>>()))
+        let values: Seen<Vec<&PrimExpr>> = each(&all, |stage| Some(stage.kind.values()))?;
+        let own = stage.kind.values();
+        let merged: Option<Vec<PrimExpr>> = (0..own.len())
+            .map(|number| {
+                let of_all = values.iter().enumerate().map(|(at, values)| match values {
+                    Some(values) if at < self.samples => values.get(number).copied().map(Some),
+                    Some(values) => Some(values.get(number).copied()),
+                    None => Some(None),
+                });
+                self.merged(&of_all.collect::<Option<Seen<&PrimExpr>>>()?)
+            })
             .collect();
         let merged = merged?;
-        if merged.iter().ne(values[0].iter().copied()) {
+        if merged.iter().ne(own) {
             limits.kinds.insert(id, stage.kind.clone().with_values(merged));
         }
-        if let Some(joined) = self.joined(dag, id, &all().collect::<Vec<_>>())? {
+        if let Some(joined) = self.joined(dag, id, &all)? {
             limits.kinds.insert(id, StageKind::Compute(joined));
         }
         Some(())
@@ -198,18 +303,22 @@ impl Known {
 
     /// The element of a concatenation whose parts begin where a run says, of the part that it is in;
     /// the inner `None` for other stages. The outer `None` if it is not known where parts begin.
-    fn joined(&self, dag: &ComputeDag, id: StageId, all: &[&&Stage]) -> Option<Option<PrimExpr>> {
+    fn joined(
+        &self,
+        dag: &ComputeDag,
+        id: StageId,
+        all: &[Option<&Stage>],
+    ) -> Option<Option<PrimExpr>> {
         let StageKind::Concat { axis, parts } = &dag.stages[id].kind else { return Some(None) };
         let mut offsets = Vec::with_capacity(parts.len());
         for number in 0..parts.len() {
-            let offset = |stage: &&&Stage| match &stage.kind {
+            let offset = |stage: &&Stage| match &stage.kind {
                 StageKind::Concat { parts, .. } => Some(parts.get(number)?.offset),
                 _ => None,
             };
-            let values: Option<Vec<i64>> = all.iter().map(offset).collect();
-            let values = values?;
-            offsets.push(match values.iter().all(|value| *value == values[0]) {
-                true => PrimExpr::index(values[0]),
+            let values = each(all, offset)?;
+            offsets.push(match is_one(&values) {
+                true => PrimExpr::index(values[0]?),
                 false => self.number(&values)?,
             });
         }
@@ -231,64 +340,75 @@ impl Known {
         Some(Some(joined))
     }
 
-    /// The number that has these values.
-    fn number(&self, values: &[i64]) -> Option<PrimExpr> {
-        self.dims.iter().find_map(|(known, expr)| {
-            let (first, second) =
-                known.iter().zip(values).fold((None, None), |pair, it| match pair {
-                    (None, _) => (Some(it), None),
-                    (Some(first), None) if first.0 != it.0 => (Some(first), Some(it)),
-                    pair => pair,
-                });
-            let ((x, a), (y, b)) = (first?, second?);
-            let (run, rise) = (y.checked_sub(*x)?, b.checked_sub(*a)?);
-            let factor = (rise != 0 && rise % run == 0).then(|| rise / run)?;
-            let summand = a.checked_sub(factor.checked_mul(*x)?)?;
-            let holds = known.iter().zip(values).all(|(x, a)| {
-                factor.checked_mul(*x).and_then(|product| product.checked_add(summand)) == Some(*a)
-            });
-            holds.then(|| expr.clone() * factor + summand)
-        })
+    /// The number that has these values: a dimension, or else a multiple of one and a number. `None` if it is
+    /// not seen which one of them.
+    fn number(&self, values: &[Option<i64>]) -> Option<PrimExpr> {
+        let is_same = |known: &[i64]| {
+            known.iter().zip(values).all(|(x, value)| value.is_none_or(|value| value == *x))
+        };
+        let mut found = self.fitting(values, |known| is_same(known).then_some([1, 0]));
+        if found.is_empty() {
+            found = self.fitting(values, |known| law(known, values, self.samples));
+        }
+        let (unseen, expr) = found.first()?;
+        found.iter().all(|other| other.0 == *unseen).then(|| expr.clone())
     }
 
-    /// Expressions that differ in numbers as one.
-    fn merged(&self, exprs: &[&PrimExpr]) -> Option<PrimExpr> {
-        let first = *exprs.first()?;
-        if exprs.iter().all(|expr| *expr == first) {
-            return Some(first.clone());
+    /// The dimensions that are a number by a factor and a summand, and what they are where it is not seen.
+    fn fitting(
+        &self,
+        values: &[Option<i64>],
+        law: impl Fn(&[i64]) -> Option<[i64; 2]>,
+    ) -> Vec<(Vec<Option<i64>>, PrimExpr)> {
+        let fitting = self.dims.iter().filter_map(|(known, expr)| {
+            let [factor, summand] = law(known)?;
+            let unseen = known.iter().zip(values).filter(|(_, value)| value.is_none());
+            let unseen = unseen.map(|(x, _)| factor.checked_mul(*x)?.checked_add(summand));
+            Some((unseen.collect(), expr.clone() * factor + summand))
+        });
+        fitting.collect()
+    }
+
+    /// Expressions that differ in numbers as one. Those at edges count as far as they have the same form.
+    fn merged(&self, exprs: &[Option<&PrimExpr>]) -> Option<PrimExpr> {
+        let first = (*exprs.first()?)?;
+        let same = |exprs: &[Option<&PrimExpr>]| {
+            is_one(exprs).then(|| (!self.may_differ(first, exprs)).then(|| first.clone()))
+        };
+        if let Some(same) = same(exprs) {
+            return same;
+        }
+        let own = frame(first);
+        let is_alike = |expr: &PrimExpr| match first {
+            PrimExpr::Int { dtype, .. } => expr.as_int().is_some() && expr.dtype() == *dtype,
+            PrimExpr::Float { dtype, .. } => expr.as_float().is_some() && expr.dtype() == *dtype,
+            _ => !first.is_leaf() && frame(expr) == own,
+        };
+        let is_sample = |at: usize| at < self.samples;
+        if exprs.iter().take(self.samples).flatten().any(|expr| !is_alike(expr)) {
+            return None;
+        }
+        let exprs: Seen<&PrimExpr> = (exprs.iter().enumerate())
+            .map(|(at, expr)| expr.filter(|expr| is_sample(at) || is_alike(expr)))
+            .collect();
+        if let Some(same) = same(&exprs) {
+            return same;
         }
         match first {
             PrimExpr::Int { dtype, .. } => {
-                let of_type = |expr: &&PrimExpr| (expr.dtype() == *dtype).then(|| expr.as_int())?;
-                let values: Option<Vec<i64>> = exprs.iter().map(of_type).collect();
-                Some(self.number(&values?)?.cast(*dtype))
+                let values = each(&exprs, |expr| expr.as_int())?;
+                Some(self.number(&values)?.cast(*dtype))
             }
             PrimExpr::Float { dtype, .. } => {
-                let of_type =
-                    |expr: &&PrimExpr| (expr.dtype() == *dtype).then(|| expr.as_float())?;
-                let values: Option<Vec<f64>> = exprs.iter().map(of_type).collect();
-                self.float(&values?, *dtype)
+                self.float(&each(&exprs, |expr| expr.as_float())?, *dtype)
             }
             _ => {
-                let frame = |expr: &PrimExpr| {
-                    expr.clone().map_children(&mut |child| PrimExpr::zero(child.dtype()))
-                };
-                let frames = frame(first);
-                let children = |expr: &PrimExpr| {
-                    let mut children = Vec::new();
-                    expr.for_each_child(&mut |child| children.push(child.clone()));
-                    children
-                };
-                let all: Vec<Vec<PrimExpr>> = exprs.iter().map(|expr| children(expr)).collect();
-                let count = all[0].len();
-                let alike = count > 0
-                    && exprs.iter().all(|expr| frame(expr) == frames)
-                    && all.iter().all(|children| children.len() == count);
-                if !alike {
-                    return None;
-                }
-                let merged: Option<Vec<PrimExpr>> = (0..count)
-                    .map(|place| self.merged(&all.iter().map(|c| &c[place]).collect::<Vec<_>>()))
+                let all: Seen<Vec<PrimExpr>> = each(&exprs, |expr| Some(children(expr)))?;
+                let merged: Option<Vec<PrimExpr>> = (0..children(first).len())
+                    .map(|place| {
+                        let of_all = all.iter().map(|of| of.as_ref().map(|of| &of[place]));
+                        self.merged(&of_all.collect::<Vec<_>>())
+                    })
                     .collect();
                 let mut merged = merged?.into_iter();
                 Some(first.clone().map_children(&mut |child| merged.next().unwrap_or(child)))
@@ -296,33 +416,48 @@ impl Known {
         }
     }
 
+    /// Whether an expression has a number, or its reciprocal, that a dimension has in all samples and not at an
+    /// edge where it is not seen: it may be that dimension.
+    fn may_differ(&self, expr: &PrimExpr, seen: &[Option<&PrimExpr>]) -> bool {
+        let unseen = |known: &[i64]| {
+            let at_edges = known.iter().zip(seen).filter(|(_, expr)| expr.is_none());
+            at_edges.map(|(value, _)| *value).any(|value| value != known[0])
+        };
+        let is_constant = |known: &[i64]| known[..self.samples].iter().all(|x| *x == known[0]);
+        let dims = self.dims.iter().map(|(known, _)| known);
+        let mut numbers =
+            dims.filter(|known| is_constant(known) && unseen(known)).map(|known| known[0]);
+        numbers.any(|number| {
+            expr.any(&mut |expr| {
+                let is_number = expr.as_int() == Some(number);
+                let float = expr.as_float().map(|value| [value, value.recip().round()]);
+                is_number || float.is_some_and(|floats| floats.contains(&(number as f64)))
+            })
+        })
+    }
+
     /// A float that is a number divided by a dimension or by one less, or the other way round.
-    fn quotient(&self, values: &[f64], dtype: DType) -> Option<PrimExpr> {
+    fn quotient(&self, values: &[Option<f64>], dtype: DType) -> Option<PrimExpr> {
         let rounded = |value| rounded(value, dtype);
-        let number = |numbers: &[i64]| match numbers.iter().all(|number| *number == numbers[0]) {
-            true => Some(PrimExpr::index(numbers[0])),
+        let number = |numbers: &[Option<i64>]| match is_one(numbers) {
+            true => Some(PrimExpr::index(numbers[0]?)),
             false => self.number(numbers),
         };
         self.dims.iter().flat_map(|dim| [(dim, 0), (dim, 1)]).find_map(|((dim, expr), less)| {
-            let dim: Vec<f64> = dim.iter().map(|&extent| (extent - less) as f64).collect();
             let expr = expr.clone() - less;
+            let pairs: Seen<(f64, f64)> = (dim.iter().zip(values))
+                .map(|(extent, value)| value.map(|value| ((extent - less) as f64, value)))
+                .collect();
             [true, false].into_iter().find_map(|divides| {
-                let pairs = || dim.iter().zip(values);
-                let other: Vec<f64> = match divides {
-                    true => pairs().map(|(dim, value)| (dim * value).round()).collect(),
-                    false => pairs().map(|(dim, value)| (dim / value).round()).collect(),
-                };
-                let holds = pairs().zip(&other).all(|((dim, value), other)| {
+                let other = each(&pairs, |&(dim, value)| {
+                    let other = if divides { dim * value } else { dim / value }.round();
                     let (numerator, denominator) =
                         if divides { (other, dim) } else { (dim, other) };
-                    other.abs() < 9e15
-                        && *denominator != 0.0
-                        && rounded(numerator / denominator) == rounded(*value)
-                });
-                if !holds {
-                    return None;
-                }
-                let other: Vec<i64> = other.iter().map(|&other| other as i64).collect();
+                    let holds = other.abs() < 9e15
+                        && denominator != 0.0
+                        && rounded(numerator / denominator) == rounded(value);
+                    holds.then_some(other as i64)
+                })?;
                 let other = number(&other)?.cast(dtype);
                 let expr = expr.clone().cast(dtype);
                 Some(if divides { other / expr } else { expr / other })
@@ -331,16 +466,17 @@ impl Known {
     }
 
     /// A float that is a whole number or halves of one, a quotient, or one divided by a number.
-    fn float(&self, values: &[f64], dtype: DType) -> Option<PrimExpr> {
-        let whole = |values: Vec<f64>| -> Option<PrimExpr> {
-            let fits = |value: &f64| value.fract() == 0.0 && value.abs() < 9e15;
-            let values: Option<Vec<i64>> =
-                values.iter().map(|value| fits(value).then_some(*value as i64)).collect();
-            Some(self.number(&values?)?.cast(dtype))
+    fn float(&self, values: &[Option<f64>], dtype: DType) -> Option<PrimExpr> {
+        let whole = |unit: f64| -> Option<PrimExpr> {
+            let values = each(values, |value| {
+                let value = value * unit;
+                (value.fract() == 0.0 && value.abs() < 9e15).then_some(value as i64)
+            })?;
+            Some(self.number(&values)?.cast(dtype))
         };
         let parts = (0..=MOST_HALVED).find_map(|power| {
             let unit = f64::from(1u32 << power);
-            let number = whole(values.iter().map(|value| value * unit).collect())?;
+            let number = whole(unit)?;
             Some(if power == 0 { number } else { number * PrimExpr::float(unit.recip(), dtype) })
         });
         if parts.is_some() {
@@ -349,12 +485,24 @@ impl Known {
         if let Some(quotient) = self.quotient(values, dtype) {
             return Some(quotient);
         }
-        let divisors: Vec<f64> = values.iter().map(|value| value.recip().round()).collect();
         let rounded = |value| rounded(value, dtype);
-        let same =
-            values.iter().zip(&divisors).all(|(value, by)| rounded(by.recip()) == rounded(*value));
-        same.then(|| Some(PrimExpr::float(1.0, dtype) / whole(divisors)?))?
+        let divisors = each(values, |value| {
+            let by = value.recip().round();
+            (rounded(by.recip()) == rounded(*value) && by.abs() < 9e15).then_some(by as i64)
+        })?;
+        Some(PrimExpr::float(1.0, dtype) / self.number(&divisors)?.cast(dtype))
     }
+}
+
+/// An expression without its operands.
+fn frame(expr: &PrimExpr) -> PrimExpr {
+    expr.clone().map_children(&mut |child| PrimExpr::zero(child.dtype()))
+}
+
+fn children(expr: &PrimExpr) -> Vec<PrimExpr> {
+    let mut children = Vec::new();
+    expr.for_each_child(&mut |child| children.push(child.clone()));
+    children
 }
 
 impl Limits {

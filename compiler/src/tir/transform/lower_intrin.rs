@@ -7,8 +7,8 @@
 //! |---|---|---|
 //! | `exp` | 2.2 | Cody–Waite reduction by ln 2, degree 5, where a power of two is an instruction, and where denormal numbers are flushed to zero for arguments that are seen to be at most 88; elsewhere by 2·ln 2, degree 7, scaled by twice the same power of two, so that underflow is gradual |
 //! | `log` | 1 | mantissa in [√½, √2), degree 11; denormal arguments are scaled first |
-//! | `tanh` | 5 | x·P₅(x²)/Q₄(x²) up to 9.02 |
-//! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
+//! | `tanh` | 5 | x·P₅(x²)/Q₄(x²) up to 9.03 |
+//! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.95 |
 //! | `sigmoid` | 3.2 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
 //! | `atan`, `asin`, `acos` | 3 | reduced to tan(π/8) or ½, degree 11 |
 //! | `sin`, `cos` | 1.6 | reduced to ±π/4 in `float64`, however large; degrees 7 and 8 |

@@ -40,14 +40,14 @@ const LOG: [f32; 9] = [
     0.067_466_386,
 ];
 
-/// tanh(x) = x · P(x²) / Q(x²) for |x| ≤ 9.02, where the result rounds to 1.
-const TANH_LIMIT: f32 = 9.02;
+/// tanh(x) = x · P(x²) / Q(x²) for |x| ≤ 9.03, where the result rounds to 1, fused or not.
+const TANH_LIMIT: f32 = 9.03;
 const TANH_P: [f32; 6] =
     [1.0, 0.136_799_17, 0.003_868_331, 2.800_752_2e-5, 3.058_516_6e-8, -1.220_356_5e-11];
 const TANH_Q: [f32; 5] = [1.0, 0.470_132_5, 0.027_245_851, 0.000_393_863_68, 1.287_370_9e-6];
 
-/// erf(x) = x · P(x²) / Q(x²) for |x| ≤ 3.93, where the result rounds to 1.
-const ERF_LIMIT: f32 = 3.93;
+/// erf(x) = x · P(x²) / Q(x²) for |x| ≤ 3.95, where the result rounds to 1, fused or not.
+const ERF_LIMIT: f32 = 3.95;
 const ERF_P: [f32; 6] = [
     std::f32::consts::FRAC_2_SQRT_PI,
     0.190_782_87,
