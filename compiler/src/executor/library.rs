@@ -280,7 +280,7 @@ impl LoadedModel {
                     input.ty()
                 )));
             };
-            let mut buffer = Buffer::new(bytes.len(), info, placement);
+            let mut buffer = Buffer::new(bytes.len(), info, placement)?;
             buffer.bytes_mut().copy_from_slice(&bytes);
             exchange_order(buffer.bytes_mut(), info.dtype);
             input_buffers.push(buffer);
@@ -291,7 +291,7 @@ impl LoadedModel {
             let bytes = bytes.ok_or_else(|| {
                 Problem::new(format!("output `{}` does not fit in memory", info.name))
             })?;
-            output_buffers.push(Buffer::new(bytes, info, placement));
+            output_buffers.push(Buffer::new(bytes, info, placement)?);
         }
         Ok(LoadedCall { model: self, inputs: input_buffers, outputs: output_buffers, sizes })
     }
@@ -467,7 +467,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn new(len: usize, info: &TensorInfo, placement: Placement) -> Buffer {
+    fn new(len: usize, info: &TensorInfo, placement: Placement) -> Result<Buffer, Problem> {
         let poison = poison();
         let shift = match placement {
             Placement::Aligned => 0,
@@ -476,7 +476,12 @@ impl Buffer {
             Placement::Shifted if poison.is_some() => SHADOWED_BYTES,
             Placement::Shifted => info.dtype.bytes().unwrap_or(1),
         };
-        let memory = vec![GUARD; len + 3 * GUARD_BYTES];
+        let too_large =
+            || Problem::new(format!("no memory for the {len} bytes of `{}`", info.name));
+        let guarded = len.checked_add(3 * GUARD_BYTES).ok_or_else(too_large)?;
+        let mut memory = Vec::new();
+        memory.try_reserve_exact(guarded).map_err(|_| too_large())?;
+        memory.resize(guarded, GUARD);
         let start = memory.as_ptr().align_offset(GUARD_BYTES) + GUARD_BYTES + shift;
         let buffer = Buffer { memory, start, len };
         if let Some(poison) = poison {
@@ -487,7 +492,7 @@ impl Buffer {
                 unsafe { poison(guard.as_ptr().cast(), guard.len()) };
             }
         }
-        buffer
+        Ok(buffer)
     }
 
     fn bytes(&self) -> &[u8] {
@@ -529,7 +534,7 @@ mod tests {
             std::mem::transmute::<*mut c_void, extern "C" fn(*const c_void, i64) -> f32>(at)
         };
         let info = TensorInfo::new("x", DType::F32, &[5]);
-        let buffer = Buffer::new(20, &info, Placement::Shifted);
+        let buffer = Buffer::new(20, &info, Placement::Shifted).unwrap();
         let element: i64 = env::var(ELEMENT).unwrap().parse().unwrap();
         at(buffer.bytes().as_ptr().cast(), element);
     }

@@ -259,4 +259,21 @@ mod tests {
         let expected = [10.0, 20.0, 300.0, 400.0, 50.0, 60.0, 700.0, 800.0];
         assert_eq!(scaled.to_f64_vec().unwrap(), expected);
     }
+
+    /// Infinity and numbers of few bits are no weights: the factors stay where they are.
+    #[test]
+    fn halves_are_scaled_only_if_there_are_such_halves() {
+        let scaled = |weights: [f64; 2], factor: f64| {
+            let shape = Shape::from_consts(&[2, 1]);
+            let w = of_elements(&shape, &weights, DType::F16).unwrap();
+            scale_weights(&w, &[factor; 2], [0, 1], |output, _| output)
+        };
+        let doubled = scaled([10.0, 1e-6], 2.0).unwrap().to_f64_vec().unwrap();
+        assert_eq!(doubled[0], 20.0);
+        assert!(scaled([10.0, 0.5], 1e4).is_none());
+        assert!(scaled([3e-3, -2e-3], 1e-4).is_none());
+        assert!(scaled([10.0, 0.5], 0.0).is_none());
+        // Weights that have few bits already lose none.
+        assert!(scaled([1e-6, 0.0], 1.0).is_some());
+    }
 }

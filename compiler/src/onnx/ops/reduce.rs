@@ -1,6 +1,7 @@
 //! Reductions over axes.
 
 use crate::graph::ExprId;
+use crate::ir::DType;
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
 use crate::ops::elementwise::{ABS, ADD, EXP, LESS, LOG, MULTIPLY, SQRT, SUBTRACT, WHERE};
@@ -71,36 +72,48 @@ pub(super) fn l1(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![reduction.apply(node, &SUM, magnitude)?])
 }
 
+/// The value in floats: in the type that sums of its elements are computed in, or in `float64` of integers,
+/// of which roots and logarithms are cut off.
+fn in_floats(node: &mut Node<'_, '_>, value: ExprId) -> Result<ExprId, NodeError> {
+    match node.tensor(value)?.dtype.is_int() {
+        true => node.cast(value, DType::F64),
+        false => node.widened(value),
+    }
+}
+
 /// `ReduceSumSquare`-1, -11, -13, -18 (axes as an input).
 pub(super) fn sum_square(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    sum_square_then(node, |_, sum| Ok(sum))
+    let x = node.input(0)?;
+    let wide = node.widened(x)?;
+    sum_square_then(node, wide, |_, sum| Ok(sum))
 }
 
 /// A function of the sum of squares, before which nothing is rounded to fewer bits.
 fn sum_square_then(
     node: &mut Node<'_, '_>,
+    wide: ExprId,
     then: impl FnOnce(&mut Node<'_, '_>, ExprId) -> Result<ExprId, NodeError>,
 ) -> Result<Outputs, NodeError> {
     let reduction = Reduction::read(node, 18)?;
-    let x = node.input(0)?;
-    let wide = node.widened(x)?;
     let square = node.call(&MULTIPLY, &[wide, wide])?;
     let sum = reduction.apply(node, &SUM, square)?;
     let result = then(node, sum)?;
-    let dtype = node.tensor(x)?.dtype;
+    let dtype = node.tensor(node.input(0)?)?.dtype;
     Ok(vec![node.cast(result, dtype)?])
 }
 
 /// `ReduceL2`-1, -11, -13, -18 (axes as an input): the root of the sum of squares.
 pub(super) fn l2(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    sum_square_then(node, |node, sum| node.call(&SQRT, &[sum]))
+    let x = node.input(0)?;
+    let wide = in_floats(node, x)?;
+    sum_square_then(node, wide, |node, sum| node.call(&SQRT, &[sum]))
 }
 
 /// `ReduceLogSum`-1, -11, -13, -18 (axes as an input), -28: the logarithm of the sum.
 pub(super) fn log_sum(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let reduction = Reduction::read(node, 18)?;
     let x = node.input(0)?;
-    let wide = node.widened(x)?;
+    let wide = in_floats(node, x)?;
     let sum = reduction.apply(node, &SUM, wide)?;
     let log = node.call(&LOG, &[sum])?;
     let dtype = node.tensor(x)?.dtype;
@@ -117,7 +130,7 @@ pub(super) fn log_sum_exp(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError>
     }
     let kept = Reduction { keepdims: true, axes: reduction.axes.clone(), noop: false };
     let max = kept.apply(node, &MAX, x)?;
-    let (wide, max) = (node.widened(x)?, node.widened(max)?);
+    let (wide, max) = (in_floats(node, x)?, in_floats(node, max)?);
     let dtype = node.tensor(max)?.dtype;
     let (zero, infinity) = (node.scalar(0.0, dtype)?, node.scalar(f64::INFINITY, dtype)?);
     let magnitude = node.call(&ABS, &[max])?;

@@ -351,6 +351,13 @@ pub(super) fn one_hot(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         _ => node.number_input(1)?.map(|depth| Dim::from(depth as i64)),
     };
     let depth = depth.ok_or_else(|| missing("depth"))?;
+    let ty = node.tensor(values)?;
+    if ty.shape.as_consts().is_some_and(|shape| shape != [2]) {
+        return Err(NodeError::new(format!(
+            "input `values` must have two elements, the one of other places and the one of each index, \
+             but it is {ty}"
+        )));
+    }
     let scalar = |node: &mut Node<'_, '_>, index: i64| {
         let attrs = StridedSliceAttrs {
             begin: vec![index],
@@ -380,6 +387,7 @@ pub(super) fn depth_to_space(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
         "DCR" => false,
         other => return Err(NodeError::new(format!("attribute `mode` cannot be `{other}`"))),
     };
+    divides("channels", &c, block * block)?;
     let b = Dim::from(block);
     let depth = c.floor_div(&(&b * &b));
     let (apart, axes) = if columns_first {
@@ -407,6 +415,8 @@ pub(super) fn space_to_depth(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
         "CRD" => vec![0, 1, 3, 5, 2, 4],
         other => return Err(NodeError::new(format!("attribute `mode` cannot be `{other}`"))),
     };
+    divides("rows", &h, block)?;
+    divides("columns", &w, block)?;
     let b = Dim::from(block);
     let (rows, columns) = (h.floor_div(&b), w.floor_div(&b));
     let apart = vec![n.clone(), c.clone(), rows.clone(), b.clone(), columns.clone(), b.clone()];
@@ -422,6 +432,17 @@ fn image_and_block(node: &mut Node<'_, '_>) -> Result<(ExprId, [Dim; 4], i64), N
         .map_err(|_| NodeError::new("input 0 must have dimensions (N, C, H, W)"))?;
     // The square of a larger block leaves 64 bits.
     let block = node.attrs.int("blocksize")?.filter(|block| (1..1 << 31).contains(block));
-    let block = block.ok_or_else(|| NodeError::new("attribute `blocksize` must be positive"))?;
+    let block = block
+        .ok_or_else(|| NodeError::new("attribute `blocksize` must be positive and below 2³¹"))?;
     Ok((x, dims, block))
+}
+
+/// Checks that an extent can be divided into blocks, if it is known.
+fn divides(what: &str, extent: &Dim, by: i64) -> Result<(), NodeError> {
+    match extent.as_const() {
+        Some(extent) if extent % by != 0 => {
+            Err(NodeError::new(format!("the {extent} {what} of input 0 are no multiple of {by}")))
+        }
+        _ => Ok(()),
+    }
 }

@@ -520,3 +520,14 @@ fn images_shrink_to_the_next_pixel_in_version_10() {
     let grown = run(10, "Resize", &[x(), scales], &nearest, &["y"]);
     assert_eq!(grown, [1.0, 3.0, 1.0, 3.0, 5.0, 7.0]);
 }
+
+/// Roots and logarithms of integers are cut off, as conversions of floats are.
+#[test]
+fn norms_and_logarithms_of_integers_are_integers() {
+    let x = [Ints(&[60000, 80000, -1])];
+    let keep = [("keepdims", 0.into())];
+    assert_close(&run(13, "ReduceL2", &x, &keep, &["y"]), &[100_000.0]);
+    assert_close(&run(13, "ReduceLogSum", &x, &keep, &["y"]), &[11.0]);
+    assert_close(&run(13, "ReduceLogSumExp", &x, &keep, &["y"]), &[80000.0]);
+    assert_close(&run(13, "ReduceSumSquare", &[Ints(&[3, -4])], &keep, &["y"]), &[25.0]);
+}

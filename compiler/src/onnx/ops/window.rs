@@ -12,6 +12,9 @@ use crate::ops::nn::{
 };
 use crate::ops::reduce::{MAX, MEAN, ReduceAttrs};
 
+/// Greatest extent, stride, dilation and padding of a window.
+const MOST: i64 = i32::MAX as i64;
+
 /// Reads `kernel_shape`, `strides`, `dilations` (if the operator has them at its version), `pads` and
 /// `auto_pad`. The kernel's extents are the attribute's, else those given.
 pub(super) fn read_window(
@@ -42,13 +45,20 @@ pub(super) fn read_window(
         if has_dilations { node.attrs.ints_or("dilations", rank, 1)? } else { vec![1; rank] };
     let wrong = [("kernel_shape", &kernel), ("strides", &strides), ("dilations", &dilations)]
         .into_iter()
-        .find(|(_, list)| list.len() != rank || list.iter().any(|&value| value < 1));
+        .find(|(_, list)| {
+            list.len() != rank || list.iter().any(|value| !(1..=MOST).contains(value))
+        });
     if let Some((name, list)) = wrong {
         return Err(NodeError::new(format!(
-            "attribute `{name}` must have {rank} positive values, but it is {list:?}"
+            "attribute `{name}` must have {rank} values from 1 to {MOST}, but it is {list:?}"
         )));
     }
     let pads = node.attrs.ints_or("pads", 2 * rank, 0)?;
+    if pads.iter().any(|pad| pad.abs() > MOST) {
+        return Err(NodeError::new(format!(
+            "attribute `pads` must have values up to {MOST}, but it is {pads:?}"
+        )));
+    }
     let mut window = Window::new(&kernel, &strides, &pads, &dilations)?;
     let auto_pad = node.attrs.string("auto_pad")?.unwrap_or("NOTSET");
     let at_end = match auto_pad {

@@ -143,7 +143,7 @@ impl Lines<'_> {
             let outer = vars[..axes].iter().zip(self.shape).rev();
             outer.fold(stmt, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body))
         };
-        if self.extent() == 0 {
+        if self.extent() == 0 && !self.is_open {
             return Stmt::nop();
         } else if self.axis + 1 < self.shape.len() {
             let inner = &vars[self.axis + 1..];
@@ -219,7 +219,8 @@ impl Lines<'_> {
         let next = combined(self.combiner, before, self.element(dag, index, read));
         let next = dag.func.store(self.result, self.at(index, now + 1), next);
         let next = nest(inner.to_vec(), extents, self.dtype, next);
-        let steps = in_loop(step, self.extent() - 1, ForKind::Serial, next);
+        let rest = extent_of(self.extent() - 1, self.is_open);
+        let steps = Stmt::for_loop(step, 0.into(), rest, ForKind::Serial, next);
         Stmt::seq([first, steps])
     }
 }

@@ -7,10 +7,10 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Dim, Type};
-use crate::ops::compute::{Compute, ComputeError, Stages};
+use crate::ops::compute::{Compute, ComputeError, Stages, extent_of};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
-use crate::tir::PrimExpr;
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// An end from which on it means "to the end", whatever the extent.
 ///
@@ -56,6 +56,27 @@ impl Range {
             let last = extent - 1;
             let (begin, end) = (begin.max(0).min(last), end.clamp(-1, last));
             (begin, (begin - end).max(0).unsigned_abs().div_ceil(self.stride.unsigned_abs()) as i64)
+        }
+    }
+
+    /// The index of the first element, if there is one, for an extent that a run says. The expression has the
+    /// same form for all extents.
+    fn first(self, extent: i64) -> PrimExpr {
+        let binary = |op, lhs: PrimExpr, rhs: PrimExpr| PrimExpr::Binary {
+            op,
+            lhs: Box::new(lhs),
+            rhs: Box::new(rhs),
+        };
+        let at =
+            |from_end| binary(BinaryOp::Add, extent_of(extent, true), PrimExpr::index(from_end));
+        let most = if self.stride > 0 { extent_of(extent, true) } else { at(-1) };
+        match self.begin {
+            0 if self.stride > 0 => PrimExpr::index(0),
+            begin @ 0.. => binary(BinaryOp::Min, PrimExpr::index(begin), most),
+            begin => {
+                let within = binary(BinaryOp::Max, at(begin), PrimExpr::index(0));
+                binary(BinaryOp::Min, within, most)
+            }
         }
     }
 
@@ -177,7 +198,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let attrs: StridedSliceAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let shape = cx.dag.shape(x).to_vec();
-    let mut starts = vec![(0i64, 1i64); shape.len()];
+    let mut starts = vec![(PrimExpr::index(0), 1i64); shape.len()];
     for (position, &axis) in attrs.axes.iter().enumerate() {
         let axis = cx.axis(axis, shape.len())?;
         let stride = attrs.strides.get(position).copied().unwrap_or(1);
@@ -185,14 +206,18 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let begin = attrs.begin.get(position).copied().ok_or_else(missing)?;
         let extent = shape[axis];
         // Where it ends, the shape of the result says.
-        let (first, _) = Range { begin, end: 0, stride }.resolve(extent);
+        let range = Range { begin, end: 0, stride };
+        let first = match cx.open_args.first().is_some_and(|open| open.contains(&axis)) {
+            true => range.first(extent),
+            false => PrimExpr::index(range.resolve(extent).0),
+        };
         starts[axis] = (first, stride);
     }
     cx.element(|dag, index| {
         let at: Vec<PrimExpr> = index
             .iter()
             .zip(&starts)
-            .map(|(i, &(begin, stride))| i.clone() * stride + begin)
+            .map(|(i, (begin, stride))| i.clone() * *stride + begin.clone())
             .collect();
         dag.at(x, &at)
     })

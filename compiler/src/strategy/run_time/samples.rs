@@ -19,9 +19,24 @@ use super::tensor_types;
 
 /// The dimensions that numbers can be, with their values in all samples and at all edges.
 pub(super) struct Known {
-    dims: Vec<(Vec<i64>, PrimExpr)>,
+    dims: Vec<KnownDim>,
     /// How many of these values are of samples.
     samples: usize,
+}
+
+struct KnownDim {
+    values: Vec<i64>,
+    expr: PrimExpr,
+    /// Whether the function has the dimension, and not others alone that depend on the same sizes.
+    is_own: bool,
+}
+
+/// A number that has the values that are seen.
+struct Fitting {
+    expr: PrimExpr,
+    /// Its values where they are not seen.
+    unseen: Vec<Option<i64>>,
+    is_own: bool,
 }
 
 /// What is seen of a number in all samples, and at the edges that have it.
@@ -41,10 +56,9 @@ const MOST_HALVED: u32 = 10;
 /// Most sizes that are tried for a sample.
 const MOST_TRIED: usize = 1 << 16;
 
-/// The dimensions that the types and attributes of a function have and that depend on sizes, and the
-/// sizes.
-fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
-    let mut dims: Vec<Dim> = sizes.iter().map(|size| Dim::symbol(size.name.as_str())).collect();
+/// The dimensions that the types and attributes of a function have and that depend on sizes.
+fn own_dims(function: &Function) -> Vec<Dim> {
+    let mut dims: Vec<Dim> = Vec::new();
     let mut add = |dim: &Dim| {
         if !dim.is_const() && !dims.contains(dim) {
             dims.push(dim.clone());
@@ -57,6 +71,15 @@ fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
             call.attrs.dims().for_each(&mut add);
         }
     }
+    dims
+}
+
+/// The sizes, and the dimensions that a function has.
+fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
+    let mut dims: Vec<Dim> = sizes.iter().map(|size| Dim::symbol(size.name.as_str())).collect();
+    let own = own_dims(function).into_iter().filter(|own| !dims.contains(own));
+    let own: Vec<Dim> = own.collect();
+    dims.extend(own);
     dims
 }
 
@@ -131,9 +154,9 @@ pub(super) fn edges(
         }
         let values: Seen<i64> = column.iter().copied().map(Some).collect();
         let others = columns.iter().enumerate().filter(|(other, _)| *other != dim);
-        seems.extend(others.filter_map(|(other, column)| {
-            Some((dim, Some(other), law(column, &values, samples.len())?))
-        }));
+        seems.extend(
+            others.filter_map(|(other, column)| Some((dim, Some(other), law(column, &values)?))),
+        );
     }
     let is_edge = |row: &Vec<i64>| {
         seems.iter().any(|&(dim, other, [factor, summand])| {
@@ -145,7 +168,7 @@ pub(super) fn edges(
     for (number, size) in sizes.iter().enumerate() {
         let Ok(min) = i64::try_from(size.min) else { continue };
         let near = min..min.saturating_add(NEAR);
-        let far = (1..62).map(|power| min.saturating_add(1 << power));
+        let far = (NEAR.ilog2() + 1..62).map(|power| min.saturating_add(1 << power));
         let mut of_size: Vec<Vec<i64>> = (near.chain(far))
             .take_while(|&value| value <= greatest[number])
             .map(|value| {
@@ -164,12 +187,11 @@ pub(super) fn edges(
     found
 }
 
-/// The factor and the summand by which the first `samples` values come of a dimension's, if all do that are
-/// seen.
-fn law(known: &[i64], values: &[Option<i64>], samples: usize) -> Option<[i64; 2]> {
+/// The factor and the summand by which all values that are seen come of a dimension's.
+fn law(known: &[i64], values: &[Option<i64>]) -> Option<[i64; 2]> {
     let mut pairs = known.iter().zip(values).filter_map(|(x, value)| Some((*x, (*value)?)));
     let (x, a) = pairs.clone().next()?;
-    let (y, b) = pairs.clone().take(samples).find(|(y, _)| *y != x)?;
+    let (y, b) = pairs.clone().find(|(y, _)| *y != x)?;
     let (run, rise) = (y.checked_sub(x)?, b.checked_sub(a)?);
     let factor = (rise != 0 && rise % run == 0).then(|| rise / run)?;
     let summand = a.checked_sub(factor.checked_mul(x)?)?;
@@ -212,16 +234,22 @@ impl Known {
         edges: &[Vec<i64>],
         vars: &[PrimExpr],
     ) -> Known {
-        let mut dims = dims(function, sizes);
+        let own = own_dims(function);
+        let single: Vec<(Dim, bool)> = dims(function, sizes)
+            .into_iter()
+            .map(|dim| {
+                let is_own = own.contains(&dim);
+                (dim, is_own)
+            })
+            .collect();
         // Numbers of elements, of an image for example.
-        let products =
-            dims.iter().enumerate().flat_map(|(at, a)| dims[at..].iter().map(move |b| a * b));
-        let products: Vec<Dim> = products.collect();
-        dims.extend(products);
-        let known = dims.iter().filter_map(|dim| {
+        let products = single.iter().enumerate().flat_map(|(at, (a, is_own))| {
+            single[at..].iter().map(move |(b, both)| (a * b, *is_own && *both))
+        });
+        let known = single.iter().cloned().chain(products).filter_map(|(dim, is_own)| {
             let values: Option<Vec<i64>> =
-                samples.iter().chain(edges).map(|sample| sizes.value(dim, sample)).collect();
-            Some((values?, sizes.extent(dim, vars)?))
+                samples.iter().chain(edges).map(|sample| sizes.value(&dim, sample)).collect();
+            Some(KnownDim { values: values?, expr: sizes.extent(&dim, vars)?, is_own })
         });
         Known { dims: known.collect(), samples: samples.len() }
     }
@@ -247,7 +275,12 @@ impl Known {
                 other.stages.get(id).is_some_and(like)
             };
             let found = others.iter().all(|other| is_like(&other)).then(|| {
-                let edges = edges.iter().map(|edge| edge.as_ref().filter(is_like));
+                let edges = edges.iter().map(|edge| {
+                    let alike = |edge: &&ComputeDag| {
+                        edge.stages.len() == greatest.stages.len() && is_like(edge)
+                    };
+                    edge.as_ref().filter(alike)
+                });
                 let all: Seen<&ComputeDag> =
                     std::iter::once(greatest).chain(others).map(Some).chain(edges).collect();
                 self.stage(id, &all, &mut limits)
@@ -268,10 +301,11 @@ impl Known {
             }
         }
         // Where a tensor has no elements, it does not matter what these would be.
-        let has_elements = |dag: &&&ComputeDag| !dag.shape(id).contains(&0);
-        let all =
-            all.iter().map(|dag| dag.as_ref().filter(has_elements).map(|dag| &dag.stages[id]));
-        let all: Seen<&Stage> = all.collect();
+        let matters =
+            |at: usize, dag: &ComputeDag| at < self.samples || !dag.shape(id).contains(&0);
+        let all: Seen<&Stage> = (all.iter().enumerate())
+            .map(|(at, dag)| dag.filter(|dag| matters(at, dag)).map(|dag| &dag.stages[id]))
+            .collect();
         for (number, axis) in stage.kind.reduced().iter().enumerate() {
             let of_axis = |stage: &&Stage| Some(stage.kind.reduced().get(number)?.extent);
             let extents = each(&all, of_axis)?;
@@ -348,10 +382,13 @@ impl Known {
         };
         let mut found = self.fitting(values, |known| is_same(known).then_some([1, 0]));
         if found.is_empty() {
-            found = self.fitting(values, |known| law(known, values, self.samples));
+            found = self.fitting(values, |known| law(known, values));
         }
-        let (unseen, expr) = found.first()?;
-        found.iter().all(|other| other.0 == *unseen).then(|| expr.clone())
+        if found.iter().any(|fitting| fitting.is_own) {
+            found.retain(|fitting| fitting.is_own);
+        }
+        let first = found.first()?;
+        found.iter().all(|other| other.unseen == first.unseen).then(|| first.expr.clone())
     }
 
     /// The dimensions that are a number by a factor and a summand, and what they are where it is not seen.
@@ -359,12 +396,13 @@ impl Known {
         &self,
         values: &[Option<i64>],
         law: impl Fn(&[i64]) -> Option<[i64; 2]>,
-    ) -> Vec<(Vec<Option<i64>>, PrimExpr)> {
-        let fitting = self.dims.iter().filter_map(|(known, expr)| {
-            let [factor, summand] = law(known)?;
-            let unseen = known.iter().zip(values).filter(|(_, value)| value.is_none());
+    ) -> Vec<Fitting> {
+        let fitting = self.dims.iter().filter_map(|dim| {
+            let [factor, summand] = law(&dim.values)?;
+            let unseen = dim.values.iter().zip(values).filter(|(_, value)| value.is_none());
             let unseen = unseen.map(|(x, _)| factor.checked_mul(*x)?.checked_add(summand));
-            Some((unseen.collect(), expr.clone() * factor + summand))
+            let expr = dim.expr.clone() * factor + summand;
+            Some(Fitting { unseen: unseen.collect(), expr, is_own: dim.is_own })
         });
         fitting.collect()
     }
@@ -424,7 +462,7 @@ impl Known {
             at_edges.map(|(value, _)| *value).any(|value| value != known[0])
         };
         let is_constant = |known: &[i64]| known[..self.samples].iter().all(|x| *x == known[0]);
-        let dims = self.dims.iter().map(|(known, _)| known);
+        let dims = self.dims.iter().map(|dim| &dim.values);
         let mut numbers =
             dims.filter(|known| is_constant(known) && unseen(known)).map(|known| known[0]);
         numbers.any(|number| {
@@ -443,9 +481,9 @@ impl Known {
             true => Some(PrimExpr::index(numbers[0]?)),
             false => self.number(numbers),
         };
-        self.dims.iter().flat_map(|dim| [(dim, 0), (dim, 1)]).find_map(|((dim, expr), less)| {
-            let expr = expr.clone() - less;
-            let pairs: Seen<(f64, f64)> = (dim.iter().zip(values))
+        self.dims.iter().flat_map(|dim| [(dim, 0), (dim, 1)]).find_map(|(dim, less)| {
+            let expr = dim.expr.clone() - less;
+            let pairs: Seen<(f64, f64)> = (dim.values.iter().zip(values))
                 .map(|(extent, value)| value.map(|value| ((extent - less) as f64, value)))
                 .collect();
             [true, false].into_iter().find_map(|divides| {

@@ -48,6 +48,35 @@ fn functions_of_elements_that_lie_apart_are_computed_in_vectors() {
     }
 }
 
+/// A function of a few elements is computed once for each, however many there are made of them.
+#[test]
+fn functions_of_elements_that_repeat_are_stored() {
+    for (repeats, is_stored) in [(9, true), (2, false)] {
+        let [few, many] = [1, repeats].map(|repeats| [1, repeats, 6, 20]);
+        let mut net = Net::new();
+        let (angle, x) = (net.param(&few), net.param(&many));
+        let y = net.plain("cos", &[angle]);
+        let y = net.plain("multiply", &[x, y]);
+        let (function, args) = (net.finish(y), [dense(&few), dense(&many)].map(Arg::Input));
+        let (results, tensors) = (
+            vec![dense(&many)],
+            vec![sample(&[1, 1, 6, 20], 1), sample(&[1, repeats as usize, 6, 20], 2)],
+        );
+        let name = format!("{repeats} times");
+        let case = Case { name, function, tensors, args: args.to_vec(), results };
+        let loops = case.schedule(&runnable_levels()).0.loops;
+        assert_eq!(loops.iter().any(|loops| loops.op == "cos"), is_stored, "{loops:?}");
+        check_all(&[case], &runnable_levels());
+    }
+    // Of a factor for each row, every row's is computed before its elements.
+    let (rows, shape) = ([40, 1], [40, 60]);
+    let mut net = Net::new();
+    let (a, x) = (net.param(&rows), net.param(&shape));
+    let y = net.plain("exp", &[a]);
+    let y = net.plain("multiply", &[x, y]);
+    check_vectors(&net.finish(y), &[dense(&rows), dense(&shape)], &[dense(&shape)]);
+}
+
 #[test]
 fn values_with_names_are_read_where_the_names_are() {
     // A branch names what it uses twice; chains of those have as many names, and no more terms.

@@ -87,3 +87,38 @@ fn parts_begin_and_end_where_data_say() {
         }
     }
 }
+
+/// Extents that are the lesser of two, or never below zero, are others for small sizes alone.
+#[test]
+fn parts_of_few_elements_are_as_large_as_they_are() {
+    let runs: Vec<[u64; 1]> = (1..=9).rev().map(|n| [n]).collect();
+    let runs: Vec<&[u64]> = runs.iter().map(|n| &n[..]).collect();
+    let int = |value: i64| Constant::from_i64(&[1], &[value]).unwrap();
+    let unknown = [const { ModelDim::Unknown }; 3];
+    for (begin, end, step) in [
+        (3, i64::MAX, 1),
+        (0, -3, 1),
+        (0, 2, 1),
+        (-3, i64::MAX, 1),
+        (-5, i64::MIN, -1),
+        (6, i64::MIN, -2),
+    ] {
+        let builder = ModelBuilder::new(18)
+            .input("x", DType::F32, &[ModelDim::from(2), ModelDim::from("n"), ModelDim::from(3)])
+            .initializer("begin", &int(begin))
+            .initializer("end", &int(end))
+            .initializer("one", &int(1))
+            .initializer("step", &int(step))
+            .initializer("more", &rows(&[2, 2, 3]))
+            .node("Slice", &["x", "begin", "end", "one", "step"], &["part"], &[])
+            .node("Concat", &["part", "more"], &["joined"], &[("axis", 1.into())])
+            .node("Softmax", &["part"], &["shares"], &[("axis", 1.into())])
+            .node("CumSum", &["part", "one"], &["sums"], &[("reverse", 1.into())])
+            .node("Shape", &["part"], &["shape"], &[])
+            .output("joined", DType::F32, &unknown)
+            .output("shares", DType::F32, &unknown)
+            .output("sums", DType::F32, &unknown)
+            .output("shape", DType::I64, &[ModelDim::from(3)]);
+        check_sizes(&model(builder), &[("n", 1..=9)], &runs, |sizes| vec![vec![2, sizes[0], 3]]);
+    }
+}
