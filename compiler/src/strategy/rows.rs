@@ -108,6 +108,10 @@ impl Emitter {
     /// another one stores in its own row only.
     pub(super) fn row_axes(&mut self, roots: &[Root]) -> Option<usize> {
         let [first, .., _] = roots else { return None };
+        // Images that are sampled are made in blocks of channels.
+        if self.samples() {
+            return None;
+        }
         // What is moved is not read again: loops over memory as it lies have no ends of rows. All
         // versions of a kernel answer alike, as their parameters are the same.
         let moves_in_parts = |root: &Root| {

@@ -114,7 +114,7 @@ fn elements_at_the_places_of_a_grid() {
     check_all(&cases, &[runnable_levels().pop().unwrap()]);
 }
 
-/// Pixels that a run or a table says, of many channels, which are neighbours in copies.
+/// Pixels that a run says, of many channels, which are neighbours in copies.
 #[test]
 fn channels_are_sampled_in_vectors() {
     let grid: Vec<f64> = (0..2 * 5 * 3 * 2).map(|i| f64::from(i * 7 % 23) / 9.0 - 1.2).collect();
@@ -131,10 +131,6 @@ fn channels_are_sampled_in_vectors() {
         let attrs = GridSampleAttrs { method, padding, coordinates: GridCoordinates::Edges };
         let image = sample(&[2, 19, 6, 7], 1);
         cases.push(call("image.grid_sample", attrs, &[Some(image), Some(grid.clone())]));
-    }
-    for size in [[3, 4], [5, 3]] {
-        let attrs = resize(size, ResizeMethod::Linear);
-        cases.push(call("image.resize2d", attrs, &[Some(sample(&[1, 24, 9, 6], 1))]));
     }
     check_all(&cases, &runnable_levels());
     for case in &cases {

@@ -114,11 +114,12 @@ fn parts_of_few_elements_are_as_large_as_they_are() {
             .node("Concat", &["part", "more"], &["joined"], &[("axis", 1.into())])
             .node("Softmax", &["part"], &["shares"], &[("axis", 1.into())])
             .node("CumSum", &["part", "one"], &["sums"], &[("reverse", 1.into())])
-            .node("Shape", &["part"], &["shape"], &[])
+            .node("Shape", &["part"], &["extents"], &[])
+            .node("Cast", &["extents"], &["shape"], &[("to", 1.into())])
             .output("joined", DType::F32, &unknown)
             .output("shares", DType::F32, &unknown)
             .output("sums", DType::F32, &unknown)
-            .output("shape", DType::I64, &[ModelDim::from(3)]);
+            .output("shape", DType::F32, &[ModelDim::from(3)]);
         check_sizes(&model(builder), &[("n", 1..=9)], &runs, |sizes| vec![vec![2, sizes[0], 3]]);
     }
 }

@@ -124,7 +124,9 @@ fn term(
 fn choices<T: Clone>(lists: &[Vec<T>]) -> Vec<Vec<T>> {
     lists.iter().fold(vec![Vec::new()], |chosen, list| {
         let longer = |chosen: &Vec<T>| {
-            list.iter().map(|one| [chosen.as_slice(), &[one.clone()]].concat()).collect::<Vec<_>>()
+            list.iter()
+                .map(|one| [chosen.as_slice(), std::slice::from_ref(one)].concat())
+                .collect::<Vec<_>>()
         };
         chosen.iter().flat_map(longer).collect()
     })
