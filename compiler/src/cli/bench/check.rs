@@ -6,7 +6,7 @@ use super::Checked;
 use crate::cli::case::{self, DataSet};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report, Setting, pin};
-use crate::graph::interp::{Tensor, TensorError, Tolerance, compare};
+use crate::graph::interp::{Elements, Tensor, TensorError, Tolerance, compare};
 use crate::ir::{Constant, DType, IRModule, TensorType};
 use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
 use crate::ops::qnn::{QUANTIZE, REQUANTIZE};
@@ -225,7 +225,7 @@ fn computes_what_passes_made(runner: &Runner, inputs: &[Constant], found: &[Cons
 /// Whether differences are no more than a share of the outputs.
 fn steps_away(found: &[Constant], expected: &[Constant], share: f64) -> bool {
     let near = |(found, expected): (&Constant, &Constant)| {
-        let (Some(found), Some(expected)) = (found.to_f64_vec(), expected.to_f64_vec()) else {
+        let (Some(found), Some(expected)) = (numbers(found), numbers(expected)) else {
             return false;
         };
         let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
@@ -233,6 +233,17 @@ fn steps_away(found: &[Constant], expected: &[Constant], share: f64) -> bool {
         found.len() == expected.len() && off <= share * share * norm(&mut expected.iter().copied())
     };
     found.len() == expected.len() && found.iter().zip(expected).all(near)
+}
+
+/// The elements of an output, of floats or of integers that are quantised ones: wider ones are places.
+fn numbers(output: &Constant) -> Option<Vec<f64>> {
+    let is_narrow = output.ty().dtype.bits() <= 16;
+    match Tensor::from_constant(output).ok()?.elements() {
+        Elements::Float(values) => Some(values.clone()),
+        Elements::Int(values) => {
+            is_narrow.then(|| values.iter().map(|&value| value as f64).collect())
+        }
+    }
 }
 
 /// A type of floats of 16 bits or fewer that a module computes, if it does.
@@ -295,7 +306,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::interp::Elements;
+    use crate::ir::SharedBytes;
     use crate::target::Target;
 
     #[test]
@@ -308,6 +319,16 @@ mod tests {
         assert!(!steps_away(&of(&[3.0]), &expected, 0.5));
         assert!(!steps_away(&[], &expected, 0.5));
         assert!(steps_away(&of(&[0.0]), &of(&[0.0]), 0.05));
+
+        let quantised = |values: &[u8]| {
+            let ty = TensorType::from_consts(&[values.len() as i64], DType::U8);
+            vec![Constant::new(ty, SharedBytes::new(values.to_vec())).unwrap()]
+        };
+        let expected = quantised(&[100, 120, 7]);
+        assert!(steps_away(&quantised(&[100, 121, 7]), &expected, 0.05));
+        assert!(!steps_away(&quantised(&[100, 150, 7]), &expected, 0.05));
+        let place = |value| vec![Constant::from_i64(&[1], &[value]).unwrap()];
+        assert!(!steps_away(&place(101), &place(100), 0.05));
     }
 
     #[test]

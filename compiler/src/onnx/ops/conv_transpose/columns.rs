@@ -1,5 +1,4 @@
-//! A transposed convolution as one product of all taps, added where they go (the gradient of *im2col*:
-//! Jia, *Learning Semantic Image Representations at a Large Scale*, 2014, §4.3).
+//! A transposed convolution as one product of all taps, added where they go: *col2im*.
 //!
 //! The weights, a row for each output channel and tap, times the image are what each tap adds for each
 //! input. An output of one phase is the sum of that phase's taps, each at a constant distance from the
