@@ -9,21 +9,19 @@ use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError};
 use crate::ops::nn::{MATMUL, MatmulAttrs, PAD, PadAttrs, PadMode};
+use crate::target::CHANNEL_BLOCK;
 
 /// Most taps and phases: each tap is a term of a sum, and each phase a sum.
 const MOST: i64 = 64;
 
-/// Channels that convolutions hold together, in which phases go between each other as they are.
-const BLOCK: i64 = 16;
-
 /// Whether the phases have more and fewer taps, so that convolutions of each would be of different
 /// shapes, as those of three taps with a stride of two are, and channels that do not fill blocks, so
-/// that lanes of these would be idle. Sums of 16-bit floats would be rounded at each tap.
+/// that lanes of these would be idle: those that do go between each other as they are. Sums of 16-bit floats would be rounded at each tap.
 pub(super) fn pays(axes: &[Axis], runs: &[Vec<Run>], outputs: i64, dtype: DType) -> bool {
     let product = |of: fn(&Axis) -> i64| axes.iter().map(of).fold(1, i64::saturating_mul);
     let uneven = |runs: &Vec<Run>| runs.iter().any(|run| run.taps != runs[0].taps);
     matches!(dtype, DType::F32 | DType::F64)
-        && outputs % BLOCK != 0
+        && outputs % CHANNEL_BLOCK != 0
         && runs.iter().any(uneven)
         && product(|axis| axis.taps) <= MOST
         && product(|axis| axis.stride) <= MOST
