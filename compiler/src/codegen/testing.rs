@@ -1,8 +1,10 @@
 //! Runs generated code in tests: kernels compiled into a shared library and loaded.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::num::FpCategory;
 use std::rc::Rc;
+use std::sync::Mutex;
 
 use super::c::{
     SourceFile, TempFolder, compile_c, declarations, denormals_around, generate, link_shared,
@@ -48,8 +50,7 @@ impl LoadedKernel {
             #[cfg(feature = "llvm")]
             Backend::Llvm => llvm_objects(kernels, target, &mut memory)?,
         };
-        let text = entries(kernels, &memory);
-        objects.extend(c_object("entries", text, target));
+        objects.push(entries_object(entries(kernels, &memory), target));
         let library = Rc::new(load(&objects, target));
         let loaded = |(position, scratch_bytes): (usize, &u64)| {
             let symbol = library.symbol(&format!("entry{position}")).unwrap();
@@ -126,6 +127,18 @@ fn c_object(name: &str, text: String, target: &Target) -> Vec<ObjectFile> {
     let file = SourceFile { name: name.to_owned(), text, level: 0 };
     compile_c(std::slice::from_ref(&file), std::slice::from_ref(target), 1, None)
         .unwrap_or_else(|error| panic!("{error}\n{}", file.text))
+}
+
+/// The object of entries. Kernels with as many parameters have the same, which is compiled once.
+fn entries_object(text: String, target: &Target) -> ObjectFile {
+    static COMPILED: Mutex<BTreeMap<(String, String), ObjectFile>> = Mutex::new(BTreeMap::new());
+    let key = (format!("{target:?}"), text);
+    if let Some(object) = COMPILED.lock().unwrap().get(&key) {
+        return object.clone();
+    }
+    let object = c_object("entries", key.1.clone(), target).remove(0);
+    COMPILED.lock().unwrap().insert(key, object.clone());
+    object
 }
 
 /// The objects of the kernels by way of LLVM; `memory` gets the scratch memory of each.

@@ -70,26 +70,36 @@ fn dense_layers() -> Model {
     model(builder)
 }
 
+/// What a model computes that is compiled with these options, loaded in the way that takes least time.
+fn run_alone(model: &Model, options: &CompileOptions, inputs: &[Constant]) -> Vec<Constant> {
+    let compiled = run(model, options).unwrap().model;
+    #[cfg(feature = "llvm")]
+    let loaded = LoadedModel::jit(&compiled).unwrap();
+    #[cfg(not(feature = "llvm"))]
+    let loaded = load(&compiled, options).remove(0);
+    loaded.run(inputs).unwrap()
+}
+
 /// Runs a model that was compiled for any batch up to 17 at several sizes, beside one that was
 /// compiled for that size.
 fn check_against_fixed(model: &Model, shapes: &[&[i64]], one_by_one: bool) {
-    for &backend in Backend::ALL {
-        for (opt_level, threads) in [(3, 1), (3, 3), (0, 1)] {
-            let with = |options| CompileOptions { backend, opt_level, threads, ..options };
-            let open = with(batch(1..=17));
+    for opt_level in [3, 0] {
+        let runs = [1, 2, 5, 16, 17].map(|size| {
+            let shape = |shape: &&[i64]| [&[size as i64], *shape].concat();
+            let inputs: Vec<Constant> = shapes.iter().map(|s| rows(&shape(s))).collect();
+            let fixed = CompileOptions { opt_level, ..batch(size) };
+            (size, run_alone(model, &fixed, &inputs), inputs)
+        });
+        for (&backend, threads) in Backend::ALL.iter().flat_map(|b| [(b, 1), (b, 3)]) {
+            let open = CompileOptions { backend, opt_level, threads, ..batch(1..=17) };
             let compilation = run(model, &open).unwrap();
             assert_eq!(compilation.program.units.is_some(), one_by_one);
-            let loaded = load(&compilation.model, &open);
-            for size in [1, 2, 5, 16, 17] {
-                let fixed = with(batch(size));
-                let alone = load(&run(model, &fixed).unwrap().model, &fixed);
-                let shape = |shape: &&[i64]| [&[size as i64], *shape].concat();
-                let inputs: Vec<Constant> = shapes.iter().map(|s| rows(&shape(s))).collect();
-                let expected = alone[0].run(&inputs).unwrap();
-                for loaded in &loaded {
-                    let found = loaded.run(&inputs).unwrap();
-                    assert_eq!(found, expected, "{backend}, -O{opt_level}, batch {size}");
-                }
+            for (loaded, (size, expected, inputs)) in load(&compilation.model, &open)
+                .iter()
+                .flat_map(|l| runs.iter().map(move |r| (l, r)))
+            {
+                let found = loaded.run(inputs).unwrap();
+                assert_eq!(found, *expected, "{backend}, -O{opt_level}, batch {size}");
             }
         }
     }
@@ -163,22 +173,24 @@ fn check_sizes(
     runs: &[&[u64]],
     shapes: impl Fn(&[i64]) -> Vec<Vec<i64>>,
 ) {
-    let with_dims = |size: &dyn Fn(usize) -> DimSize, backend| CompileOptions {
+    let with_dims = |size: &dyn Fn(usize) -> DimSize| CompileOptions {
         dims: dims.iter().enumerate().map(|(at, dim)| (dim.0.to_owned(), size(at))).collect(),
-        backend,
-        threads: if backend == Backend::C { 1 } else { 3 },
         ..options()
     };
-    for &backend in Backend::ALL {
-        let open = with_dims(&|at| dims[at].1.clone().into(), backend);
-        let loaded = load(&run(model, &open).unwrap().model, &open);
-        for sizes in runs {
-            let fixed = with_dims(&|at| sizes[at].into(), backend);
-            let alone = load(&run(model, &fixed).unwrap().model, &fixed);
-            let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
-            let inputs: Vec<Constant> = shapes(&sizes).iter().map(|shape| rows(shape)).collect();
-            let expected = alone[0].run(&inputs).unwrap();
-            for loaded in &loaded {
+    let open = with_dims(&|at| dims[at].1.clone().into());
+    let loaded = Backend::ALL.iter().map(|&backend| {
+        let threads = if backend == Backend::C { 1 } else { 3 };
+        let open = CompileOptions { backend, threads, ..open.clone() };
+        (backend, load(&run(model, &open).unwrap().model, &open))
+    });
+    let loaded: Vec<(Backend, Vec<LoadedModel>)> = loaded.collect();
+    for sizes in runs {
+        let fixed = with_dims(&|at| sizes[at].into());
+        let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
+        let inputs: Vec<Constant> = shapes(&sizes).iter().map(|shape| rows(shape)).collect();
+        let expected = run_alone(model, &fixed, &inputs);
+        for (backend, loaded) in &loaded {
+            for loaded in loaded {
                 let found = loaded.run(&inputs).unwrap();
                 for (found, expected) in found.iter().zip(&expected) {
                     assert_eq!(found.ty(), expected.ty());
