@@ -163,15 +163,14 @@ fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     // Before `--`, behind which arguments are another program's.
     command.arg("--offline").args(arguments).current_dir(workspace());
-    // Variables of the outer Cargo do not concern the packages.
+    // Variables of the outer Cargo do not concern the packages, but for how long a build takes.
+    let kept = ["CARGO_HOME", "CARGO_INCREMENTAL", "CARGO_PROFILE_DEV_DEBUG"];
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
-        if name.starts_with("CARGO_") || name.starts_with("NIELLO_") || name == "RUSTFLAGS" {
+        let outer = name.starts_with("CARGO_") || name.starts_with("NIELLO_");
+        if (outer && !kept.contains(&&*name)) || name == "RUSTFLAGS" {
             command.env_remove(name);
         }
-    }
-    if let Some(home) = std::env::var_os("CARGO_HOME") {
-        command.env("CARGO_HOME", home);
     }
     command.env("CARGO_TARGET_DIR", workspace().join("target"));
     command

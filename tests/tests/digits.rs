@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use niello_tests::{python, workspace};
+use niello_tests::{packages_outside, python, workspace};
 
 const IMAGES: usize = 360;
 
@@ -22,17 +22,21 @@ fn output(command: &mut Command) -> String {
 
 /// Builds the package in `folder` and runs it from a folder that is not its own.
 #[track_caller]
-fn run_package(folder: &Path, argument: Option<&str>) -> String {
+fn run_package(folder: &Path, target: &Path, options: &[&str], argument: Option<&str>) -> String {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["run", "--quiet", "--offline", "--manifest-path"]).arg(folder.join("Cargo.toml"));
-    cargo.env("CARGO_TARGET_DIR", target()).current_dir(elsewhere.path());
+    cargo.args(["run", "--quiet", "--offline"]).args(options);
+    cargo.arg("--manifest-path").arg(folder.join("Cargo.toml"));
+    cargo.env("CARGO_TARGET_DIR", target).current_dir(elsewhere.path());
     output(cargo.arg("--").args(argument))
 }
 
-/// The folder that Cargo builds this test into; Cargo gives tests one inside it.
-fn target() -> &'static Path {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the folder for tests lies inside")
+/// Runs the example as the README does, which has built what it needs.
+#[track_caller]
+fn run_example(argument: Option<&str>) -> String {
+    let tests = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let target = tests.parent().expect("Cargo's folder for tests lies inside of its own");
+    run_package(&workspace().join(example()), target, &["--release"], argument)
 }
 
 #[track_caller]
@@ -50,7 +54,7 @@ fn example() -> &'static str {
 #[test]
 fn accuracy_is_printed_once_and_follows_from_the_classes() {
     let folder = workspace().join(example());
-    let printed = run_package(&folder, None);
+    let printed = run_example(None);
     let lines: Vec<_> = printed.lines().collect();
     assert_eq!(lines.len(), 2, "{printed}");
     assert_eq!(lines[0], ACCURACY);
@@ -58,7 +62,7 @@ fn accuracy_is_printed_once_and_follows_from_the_classes() {
 
     let data = fs::read(folder.join("data/digits-test.bin")).unwrap();
     let labels = &data[data.len() - IMAGES..];
-    let classes = classes(&run_package(&folder, Some("--predictions")));
+    let classes = classes(&run_example(Some("--predictions")));
     let right = classes.iter().zip(labels).filter(|(class, label)| class == label).count();
     assert_eq!(right, 355);
 }
@@ -73,7 +77,7 @@ fn the_images_are_scikit_learns() {
 fn every_prediction_equals_onnx_runtimes() {
     let Some(mut python) = python("digits predictions against ONNX Runtime") else { return };
     let expected = output(python.args([&format!("{}/train/check.py", example()), "predict"]));
-    let found = run_package(&workspace().join(example()), Some("--predictions"));
+    let found = run_example(Some("--predictions"));
     assert_eq!(classes(&found), classes(&expected));
 }
 
@@ -97,11 +101,13 @@ fn a_model_with_moved_classes_changes_every_answer() {
     let script = format!("{}/train/permute.py", example());
     output(python.arg(script).arg(copy.join("models/digits.onnx")));
 
-    let moved = classes(&run_package(copy, Some("--predictions")));
-    let original = classes(&run_package(&original, Some("--predictions")));
+    let target = packages_outside(env!("CARGO_TARGET_TMPDIR"));
+    let run = |argument| run_package(copy, &target, &[], argument);
+    let moved = classes(&run(Some("--predictions")));
+    let original = classes(&run_example(Some("--predictions")));
     let expected: Vec<u8> = original.iter().map(|class| (class + 1) % 10).collect();
     assert_eq!(moved, expected);
-    let printed = run_package(copy, None);
+    let printed = run(None);
     assert!(printed.starts_with("accuracy: 0.56%\n"), "{printed}");
 }
 

@@ -6,12 +6,10 @@ use std::num::FpCategory;
 use std::rc::Rc;
 use std::sync::Mutex;
 
-use super::c::{
-    SourceFile, TempFolder, compile_c, declarations, denormals_around, generate, link_shared,
-    translation_unit,
-};
+use super::c::{SourceFile, compile_c, declarations, denormals_around, generate, translation_unit};
 use super::{CodegenError, scratch_bytes};
 use crate::executor::ObjectFile;
+#[cfg(not(feature = "llvm"))]
 use crate::executor::dynamic::DynamicLibrary;
 use crate::ir::DType;
 use crate::options::{Backend, Denormals};
@@ -26,7 +24,7 @@ type Entry = unsafe extern "C" fn(buffers: *const *mut c_void, dims: *const i64,
 /// A kernel in memory, ready to be called.
 pub(crate) struct LoadedKernel {
     /// Holds the code.
-    _library: Rc<DynamicLibrary>,
+    _code: Rc<LoadedCode>,
     entry: Entry,
     scratch_bytes: usize,
 }
@@ -51,13 +49,13 @@ impl LoadedKernel {
             Backend::Llvm => llvm_objects(kernels, target, &mut memory)?,
         };
         objects.push(entries_object(entries(kernels, &memory), target));
-        let library = Rc::new(load(&objects, target));
+        let code = Rc::new(LoadedCode::new(&objects, target));
         let loaded = |(position, scratch_bytes): (usize, &u64)| {
-            let symbol = library.symbol(&format!("entry{position}")).unwrap();
+            let address = code.address(&format!("entry{position}"));
             // SAFETY: the text of `entries` defines the entry with this signature.
-            let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+            let entry = unsafe { std::mem::transmute::<*const c_void, Entry>(address) };
             let scratch_bytes = *scratch_bytes as usize * WORKERS;
-            LoadedKernel { _library: library.clone(), entry, scratch_bytes }
+            LoadedKernel { _code: code.clone(), entry, scratch_bytes }
         };
         Ok(memory.iter().enumerate().map(loaded).collect())
     }
@@ -211,11 +209,11 @@ impl LoadedFunction {
             "{text}\n__attribute__((visibility(\"default\")))\nunsigned entry(void) {{\n    return {name}();\n}}\n"
         );
         let target = Target::host();
-        let library = load(&c_object("function", text, &target), &target);
+        let code = LoadedCode::new(&c_object("function", text, &target), &target);
         // SAFETY: the text above defines the entry with this signature.
         let entry = unsafe {
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u32>(
-                library.symbol("entry").unwrap(),
+            std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> u32>(
+                code.address("entry"),
             )
         };
         // SAFETY: the function takes nothing.
@@ -223,12 +221,36 @@ impl LoadedFunction {
     }
 }
 
-/// Links objects and loads them.
-fn load(objects: &[ObjectFile], target: &Target) -> DynamicLibrary {
-    let folder = TempFolder::new().expect("a temporary folder");
-    let path = folder.path().join("library.so");
-    link_shared(objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
-    DynamicLibrary::open(&path).expect("the library can be loaded")
+/// Linked objects: in memory where LLVM is there, as that takes least time.
+enum LoadedCode {
+    #[cfg(feature = "llvm")]
+    Linked(super::llvm::Jit),
+    #[cfg(not(feature = "llvm"))]
+    Library(DynamicLibrary),
+}
+
+impl LoadedCode {
+    #[cfg(feature = "llvm")]
+    fn new(objects: &[ObjectFile], _: &Target) -> LoadedCode {
+        LoadedCode::Linked(super::llvm::Jit::link(objects).unwrap())
+    }
+
+    #[cfg(not(feature = "llvm"))]
+    fn new(objects: &[ObjectFile], target: &Target) -> LoadedCode {
+        let folder = super::c::TempFolder::new().expect("a temporary folder");
+        let path = folder.path().join("library.so");
+        super::c::link_shared(objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
+        LoadedCode::Library(DynamicLibrary::open(&path).expect("the library can be loaded"))
+    }
+
+    fn address(&self, symbol: &str) -> *const c_void {
+        match self {
+            #[cfg(feature = "llvm")]
+            LoadedCode::Linked(code) => code.address(symbol).unwrap(),
+            #[cfg(not(feature = "llvm"))]
+            LoadedCode::Library(library) => library.symbol(symbol).unwrap().cast_const(),
+        }
+    }
 }
 
 /// The CPU levels that this machine can run, narrowest first. Those it cannot are named on stderr.

@@ -1,10 +1,10 @@
 //! Packages outside the workspace, and Cargo in them as a new user runs it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use niello_tests::workspace;
+use niello_tests::{packages_outside, workspace};
 
 use crate::snippets::Snippet;
 
@@ -60,10 +60,12 @@ impl Folder {
             fs::copy(workspace().join("Cargo.lock"), lock).unwrap();
         }
         let mut command = Command::new(env!("CARGO"));
-        // Variables of the outer Cargo do not concern the package.
+        // Variables of the outer Cargo do not concern the package, but for how long a build takes.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            let own = ["CARGO_HOME", "CARGO_TERM_COLOR"].contains(&&*text);
+            let own =
+                ["CARGO_HOME", "CARGO_TERM_COLOR", "CARGO_INCREMENTAL", "CARGO_PROFILE_DEV_DEBUG"]
+                    .contains(&&*text);
             let outer = text.starts_with("CARGO_") || text.starts_with("NIELLO_");
             if (outer && !own) || text == "RUSTFLAGS" {
                 command.env_remove(name);
@@ -94,7 +96,6 @@ impl Folder {
     }
 }
 
-/// The target folder of all packages: shared dependencies are built once.
 fn target() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme")
+    packages_outside(env!("CARGO_TARGET_TMPDIR"))
 }

@@ -28,7 +28,9 @@ fn inputs() -> [Constant; 2] {
 fn blocks_and_offsets_give_the_same_outputs() {
     for &backend in Backend::ALL {
         let options = CompileOptions { backend, ..options() };
-        let expected = load(&run(&chain(), &options).unwrap().model, &options)[0].run(&inputs());
+        let expected = LoadedModel::new(&run(&chain(), &options).unwrap().model, &options.target)
+            .unwrap()
+            .run(&inputs());
         let options = CompileOptions { executor: Executor::Graph, ..options };
         let Compilation { model, program, plan, .. } = run(&chain(), &options).unwrap();
         assert_eq!((plan.arena_bytes, plan.block_count > 0), (plan.token_bytes, true));
@@ -112,6 +114,8 @@ fn blocks_are_of_one_device() {
         assert_eq!(of_block.entry(block.to_string()).or_insert_with(|| device.clone()), &device);
     }
     let input = [Constant::from_f32(&[8], &[0.5; 8]).unwrap()];
-    let expected = load(&run(&plain, &options).unwrap().model, &options)[0].run(&input);
-    assert_eq!(load(&model, &options)[0].run(&input), expected);
+    let expected = LoadedModel::new(&run(&plain, &options).unwrap().model, &options.target)
+        .unwrap()
+        .run(&input);
+    assert_eq!(LoadedModel::new(&model, &options.target).unwrap().run(&input), expected);
 }

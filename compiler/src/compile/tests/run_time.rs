@@ -70,14 +70,10 @@ fn dense_layers() -> Model {
     model(builder)
 }
 
-/// What a model computes that is compiled with these options, loaded in the way that takes least time.
+/// What a model computes that is compiled with these options.
 fn run_alone(model: &Model, options: &CompileOptions, inputs: &[Constant]) -> Vec<Constant> {
     let compiled = run(model, options).unwrap().model;
-    #[cfg(feature = "llvm")]
-    let loaded = LoadedModel::jit(&compiled).unwrap();
-    #[cfg(not(feature = "llvm"))]
-    let loaded = load(&compiled, options).remove(0);
-    loaded.run(inputs).unwrap()
+    LoadedModel::new(&compiled, &options.target).unwrap().run(inputs).unwrap()
 }
 
 /// Runs a model that was compiled for any batch up to 17 at several sizes, beside one that was
@@ -138,7 +134,7 @@ fn bounds_may_leave_one_size() {
 fn the_shapes_of_a_run_are_checked() {
     let options = batch(2..=4);
     let compiled = run(&network(), &options).unwrap().model;
-    let loaded = &load(&compiled, &options)[0];
+    let loaded = &LoadedModel::new(&compiled, &options.target).unwrap();
     let problem =
         |x: &[i64], scale: &[i64]| loaded.run(&[rows(x), rows(scale)]).unwrap_err().to_string();
     for (x, scale, message) in [
@@ -389,7 +385,7 @@ fn sizes_may_be_computed_in_floats() {
     // More rows than the table has.
     let options =
         CompileOptions { dims: [("rows".to_owned(), (1..=21).into())].into(), ..options() };
-    let loaded = &load(&run(&model, &options).unwrap().model, &options)[0];
+    let loaded = &LoadedModel::new(&run(&model, &options).unwrap().model, &options.target).unwrap();
     let wrong = loaded.run(&[rows(&[21, 4])]).unwrap_err().to_string();
     assert!(wrong.contains("1..=20"), "{wrong}");
 }
@@ -492,7 +488,8 @@ fn statements_end_where_a_run_ends() {
     // A run has three or more, as the model needs.
     check_sizes(&best(3, 0), &[("batch", 1..=8)], batches, |sizes| vec![vec![sizes[0], 4, 6]]);
     let options = batch(1..=8);
-    let loaded = &load(&run(&best(3, 0), &options).unwrap().model, &options)[0];
+    let loaded =
+        &LoadedModel::new(&run(&best(3, 0), &options).unwrap().model, &options.target).unwrap();
     let wrong = loaded.run(&[rows(&[2, 4, 6])]).unwrap_err().to_string();
     assert!(wrong.contains("3..=8"), "{wrong}");
 }
@@ -589,7 +586,7 @@ fn a_batch_of_independent_images_needs_no_bound() {
     assert_eq!(compiled.workspace_bytes, run(&network(), &batch(1)).unwrap().model.workspace_bytes);
     assert_eq!(compiled.macs * 40, alone.macs);
     let inputs = [rows(&[40, 3, 9, 7]), rows(&[40, 1])];
-    let expected = load(&alone, &fixed)[0].run(&inputs).unwrap();
+    let expected = LoadedModel::new(&alone, &fixed.target).unwrap().run(&inputs).unwrap();
     for loaded in load(&compiled, &options) {
         assert_eq!(loaded.run(&inputs).unwrap(), expected);
     }

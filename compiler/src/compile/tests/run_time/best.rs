@@ -35,7 +35,8 @@ fn a_run_says_how_many_are_the_best() {
         dims: dims.map(|(name, sizes)| (name.to_owned(), sizes.into())).into(),
         ..options()
     };
-    let loaded = &load(&run(&as_other, &options).unwrap().model, &options)[0];
+    let loaded =
+        &LoadedModel::new(&run(&as_other, &options).unwrap().model, &options.target).unwrap();
     let wrong = loaded.run(&[rows(&[3, 5]), rows(&[6])]).unwrap_err().to_string();
     assert!(wrong.contains("`n` is 5") && wrong.contains("6"), "{wrong}");
 }

@@ -67,7 +67,8 @@ fn parts_begin_and_end_where_data_say() {
             backend,
             ..options()
         };
-        let loaded = &load(&run(&model, &options).unwrap().model, &options)[0];
+        let loaded =
+            &LoadedModel::new(&run(&model, &options).unwrap().model, &options.target).unwrap();
         for n in [9i64, 1, 5] {
             for (begin, end) in [(1, 4), (0, i64::MAX), (-3, -1), (2, 2), (4, 1), (-20, 3)] {
                 let x = rows(&[3, n]);
