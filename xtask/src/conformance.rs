@@ -83,9 +83,9 @@ pub(crate) fn run(options: &Options) -> Result {
     let niello = command::build(&environment)?;
     let mut lost = 0;
     for &backend in backends.iter().filter(|_| !options.operators) {
-        let results = suite(backend, &cases, "node").run(&niello)?;
+        let results = suite(backend, &cases, "node").in_batches().run(&niello)?;
         lost += check(backend, &results, options.bless)?;
-        lost += suite(backend, &exports, "exports").run(&niello)?.told_failures();
+        lost += suite(backend, &exports, "exports").in_batches().run(&niello)?.told_failures();
     }
     if lost > 0 {
         return Err(format!("{lost} cases that should pass do not").into());
@@ -121,7 +121,8 @@ impl NodeTests {
     ///
     /// A case does not pass that the list of the C backend has.
     pub(crate) fn on(&self, machine: &Emulated, cpu: Option<&str>) -> Result<String> {
-        let results = Suite::on(machine, cpu, &self.cases, "node").run(&self.niello)?;
+        let suite = Suite::on(machine, cpu, &self.cases, "node").in_batches();
+        let results = suite.run(&self.niello)?;
         let lost = match self.are_all {
             true => check(Backend::C, &results, false)?,
             false => results.told_failures_among(Backend::C, &self.cases),
@@ -198,9 +199,15 @@ impl<'a> Suite<'a> {
             cpu: cpu.unwrap_or("portable"),
             cases,
             name: format!("{name}-{triple}"),
-            args: vec!["--batch", "10", "--by", command],
+            args: vec!["--by", command],
             environment: vec![(variable, OsStr::new(compiler))],
         }
+    }
+
+    /// Small cases share a process, which takes longer to start than they do.
+    fn in_batches(mut self) -> Self {
+        self.args.extend(["--batch", "10"]);
+        self
     }
 
     /// Runs all cases; says how many went which way and where the reasons are.

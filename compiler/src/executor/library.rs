@@ -13,9 +13,8 @@ use niello_runtime::{Active, ThreadPool};
 use super::dynamic::{DynamicLibrary, symbol_of_process};
 use super::shared::{SHARED_CALL, SHARED_PARALLEL, SHARED_WORKSPACE};
 use super::{CompiledModel, RunTimeSizes, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::Problem;
 use crate::ir::{Constant, DType, SharedBytes, TensorType};
-use crate::target::Target;
 
 type Entry = unsafe extern "C" fn(inputs: *const *const c_void, outputs: *const *mut c_void) -> i32;
 
@@ -120,29 +119,6 @@ const GUARD_BYTES: usize = 64;
 const GUARD: u8 = 0xa5;
 
 impl LoadedModel {
-    /// Brings `model`, which was compiled for `target` and this machine, into this process in the way that
-    /// takes least time: linked in memory if the compiler has LLVM, and otherwise by a shared library,
-    /// whose file is deleted at once.
-    ///
-    /// # Errors
-    ///
-    /// A linker refuses an object, or the system does not load the library.
-    pub fn new(model: &CompiledModel, target: &Target) -> Result<LoadedModel, Report> {
-        #[cfg(feature = "llvm")]
-        {
-            let _ = target;
-            Ok(LoadedModel::jit(model)?)
-        }
-        #[cfg(not(feature = "llvm"))]
-        {
-            let folder = crate::codegen::c::TempFolder::new();
-            let folder = folder.map_err(|error| Problem::new(error.to_string()))?;
-            let path = folder.path().join("model.so");
-            super::write_shared_library(model, target, &path)?;
-            Ok(LoadedModel::load(model, &path)?)
-        }
-    }
-
     /// Loads the shared library `path`, which was made of `model` by
     /// [`write_shared_library`](super::write_shared_library) for this machine. It runs at the level
     /// that [`niello_runtime::cpu_level`] tells, which heeds `NIELLO_CPU_LEVEL`.
@@ -152,7 +128,7 @@ impl LoadedModel {
     /// The system cannot load it.
     pub fn load(model: &CompiledModel, path: &Path) -> Result<LoadedModel, Problem> {
         let code = Code::open(path, model.calls > 0, model.workers > 1)?;
-        Ok(LoadedModel::of(code, model))
+        Ok(LoadedModel::new(code, model))
     }
 
     /// Loads a shared library of which nothing is known but these. Its calls can be made one by one,
@@ -187,12 +163,12 @@ impl LoadedModel {
     /// LLVM's linker refuses an object.
     #[cfg(feature = "llvm")]
     pub fn jit(model: &CompiledModel) -> Result<LoadedModel, Problem> {
-        Ok(LoadedModel::of(Code::Jit(super::jit::JitModel::new(model)?), model))
+        Ok(LoadedModel::new(Code::Jit(super::jit::JitModel::new(model)?), model))
     }
 
     /// Code that uses the widest CPU level that the model has and this machine can run, and as many
     /// threads as the model was compiled for.
-    fn of(code: Code, model: &CompiledModel) -> LoadedModel {
+    fn new(code: Code, model: &CompiledModel) -> LoadedModel {
         let best = niello_runtime::cpu_level();
         let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
         let (inputs, outputs) = (model.inputs.clone(), model.outputs.clone());

@@ -1,8 +1,9 @@
 //! Running a model on given inputs: by the interpreter or as native code.
 
+use crate::codegen::c::TempFolder;
 use crate::compile::{self, Compilation, Model, Passes};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::{GraphExecutor, LoadedModel, compare_kernels};
+use crate::executor::{GraphExecutor, LoadedModel, compare_kernels, write_shared_library};
 use crate::graph::interp::{Tensor, Tolerance, Value, compare, evaluate};
 use crate::ir::{Constant, IRModule};
 use crate::onnx;
@@ -21,7 +22,7 @@ pub struct Runner {
 enum Ready {
     /// The module after graph passes, and the interpreter.
     Interp(IRModule),
-    /// Code in this process, and what it was made of.
+    /// A shared library in this process, and what it was made of.
     Native { model: Box<LoadedModel>, compilation: Box<Compilation> },
 }
 
@@ -262,7 +263,16 @@ fn native(
             .help("a program that includes the model links what its code generators call")
             .into());
     }
-    let model = LoadedModel::new(&compilation.model, &options.target)?;
+    #[cfg(feature = "llvm")]
+    if backend == Backend::Llvm {
+        return Ok((LoadedModel::jit(&compilation.model)?, compilation));
+    }
+    // Deleted before the model runs: the system keeps what is loaded, and nothing is left if the
+    // model crashes.
+    let folder = TempFolder::new().map_err(|error| Problem::new(error.to_string()))?;
+    let path = folder.path().join("model.so");
+    write_shared_library(&compilation.model, &options.target, &path)?;
+    let model = LoadedModel::load(&compilation.model, &path)?;
     Ok((model, compilation))
 }
 

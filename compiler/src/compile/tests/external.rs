@@ -192,7 +192,7 @@ fn a_run_kernel_by_kernel_needs_its_functions_and_one_size() {
         let dims = [("batch".to_owned(), size)].into();
         let options = CompileOptions { single_calls, dims, ..options() };
         let Compilation { model, program, plan, .. } = run(&dense(), &options).unwrap();
-        let loaded = &LoadedModel::new(&model, &options.target).unwrap();
+        let loaded = &load_one(&model, &options);
         GraphExecutor::new(loaded, &program, &plan, &x).unwrap_err().to_string()
     };
     assert!(error(false, 2.into()).contains("without functions for single calls"));

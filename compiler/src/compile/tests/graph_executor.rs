@@ -28,9 +28,7 @@ fn inputs() -> [Constant; 2] {
 fn blocks_and_offsets_give_the_same_outputs() {
     for &backend in Backend::ALL {
         let options = CompileOptions { backend, ..options() };
-        let expected = LoadedModel::new(&run(&chain(), &options).unwrap().model, &options.target)
-            .unwrap()
-            .run(&inputs());
+        let expected = load_one(&run(&chain(), &options).unwrap().model, &options).run(&inputs());
         let options = CompileOptions { executor: Executor::Graph, ..options };
         let Compilation { model, program, plan, .. } = run(&chain(), &options).unwrap();
         assert_eq!((plan.arena_bytes, plan.block_count > 0), (plan.token_bytes, true));
@@ -114,8 +112,6 @@ fn blocks_are_of_one_device() {
         assert_eq!(of_block.entry(block.to_string()).or_insert_with(|| device.clone()), &device);
     }
     let input = [Constant::from_f32(&[8], &[0.5; 8]).unwrap()];
-    let expected = LoadedModel::new(&run(&plain, &options).unwrap().model, &options.target)
-        .unwrap()
-        .run(&input);
-    assert_eq!(LoadedModel::new(&model, &options.target).unwrap().run(&input), expected);
+    let expected = load_one(&run(&plain, &options).unwrap().model, &options).run(&input);
+    assert_eq!(load_one(&model, &options).run(&input), expected);
 }

@@ -93,8 +93,7 @@ impl Net {
             let blocks = CompileOptions { executor: Executor::Graph, ..options.clone() };
             let plain = run(&model, &blocks).unwrap();
             assert_eq!(plain.program.count_parts(), 0);
-            let expected =
-                LoadedModel::new(&plain.model, &blocks.target).unwrap().run(&self.inputs).unwrap();
+            let expected = load_one(&plain.model, &blocks).run(&self.inputs).unwrap();
             let options = CompileOptions { single_calls: true, ..options };
             let Compilation { model, program, plan, .. } = run(&model, &options).unwrap();
             assert!(plan.arena_bytes <= plan.token_bytes);

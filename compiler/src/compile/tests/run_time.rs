@@ -73,7 +73,7 @@ fn dense_layers() -> Model {
 /// What a model computes that is compiled with these options.
 fn run_alone(model: &Model, options: &CompileOptions, inputs: &[Constant]) -> Vec<Constant> {
     let compiled = run(model, options).unwrap().model;
-    LoadedModel::new(&compiled, &options.target).unwrap().run(inputs).unwrap()
+    load_one(&compiled, options).run(inputs).unwrap()
 }
 
 /// Runs a model that was compiled for any batch up to 17 at several sizes, beside one that was
@@ -134,7 +134,7 @@ fn bounds_may_leave_one_size() {
 fn the_shapes_of_a_run_are_checked() {
     let options = batch(2..=4);
     let compiled = run(&network(), &options).unwrap().model;
-    let loaded = &LoadedModel::new(&compiled, &options.target).unwrap();
+    let loaded = &load_one(&compiled, &options);
     let problem =
         |x: &[i64], scale: &[i64]| loaded.run(&[rows(x), rows(scale)]).unwrap_err().to_string();
     for (x, scale, message) in [
@@ -385,7 +385,7 @@ fn sizes_may_be_computed_in_floats() {
     // More rows than the table has.
     let options =
         CompileOptions { dims: [("rows".to_owned(), (1..=21).into())].into(), ..options() };
-    let loaded = &LoadedModel::new(&run(&model, &options).unwrap().model, &options.target).unwrap();
+    let loaded = &load_one(&run(&model, &options).unwrap().model, &options);
     let wrong = loaded.run(&[rows(&[21, 4])]).unwrap_err().to_string();
     assert!(wrong.contains("1..=20"), "{wrong}");
 }
@@ -488,8 +488,7 @@ fn statements_end_where_a_run_ends() {
     // A run has three or more, as the model needs.
     check_sizes(&best(3, 0), &[("batch", 1..=8)], batches, |sizes| vec![vec![sizes[0], 4, 6]]);
     let options = batch(1..=8);
-    let loaded =
-        &LoadedModel::new(&run(&best(3, 0), &options).unwrap().model, &options.target).unwrap();
+    let loaded = &load_one(&run(&best(3, 0), &options).unwrap().model, &options);
     let wrong = loaded.run(&[rows(&[2, 4, 6])]).unwrap_err().to_string();
     assert!(wrong.contains("3..=8"), "{wrong}");
 }
@@ -586,7 +585,7 @@ fn a_batch_of_independent_images_needs_no_bound() {
     assert_eq!(compiled.workspace_bytes, run(&network(), &batch(1)).unwrap().model.workspace_bytes);
     assert_eq!(compiled.macs * 40, alone.macs);
     let inputs = [rows(&[40, 3, 9, 7]), rows(&[40, 1])];
-    let expected = LoadedModel::new(&alone, &fixed.target).unwrap().run(&inputs).unwrap();
+    let expected = load_one(&alone, &fixed).run(&inputs).unwrap();
     for loaded in load(&compiled, &options) {
         assert_eq!(loaded.run(&inputs).unwrap(), expected);
     }

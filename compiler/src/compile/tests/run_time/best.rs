@@ -35,8 +35,7 @@ fn a_run_says_how_many_are_the_best() {
         dims: dims.map(|(name, sizes)| (name.to_owned(), sizes.into())).into(),
         ..options()
     };
-    let loaded =
-        &LoadedModel::new(&run(&as_other, &options).unwrap().model, &options.target).unwrap();
+    let loaded = &load_one(&run(&as_other, &options).unwrap().model, &options);
     let wrong = loaded.run(&[rows(&[3, 5]), rows(&[6])]).unwrap_err().to_string();
     assert!(wrong.contains("`n` is 5") && wrong.contains("6"), "{wrong}");
 }

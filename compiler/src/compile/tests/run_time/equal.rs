@@ -56,7 +56,7 @@ fn two_names_may_be_one_size() {
         let open = CompileOptions { dims: dims.into_iter().collect(), ..options() };
         let compiled = run(&model, &open).unwrap().model;
         assert_eq!((compiled.inputs[0].shape[0], compiled.inputs[1].shape[0]), (9, 9));
-        let loaded = &LoadedModel::new(&compiled, &open.target).unwrap();
+        let loaded = &load_one(&compiled, &open);
         let found = loaded.run(&[rows(&[5, 24]), rows(&[5, 24])]).unwrap();
         let expected: Vec<f64> =
             rows(&[5, 24]).to_f64_vec().unwrap().iter().map(|value| value * 2.0).collect();

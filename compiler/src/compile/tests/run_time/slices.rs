@@ -67,8 +67,7 @@ fn parts_begin_and_end_where_data_say() {
             backend,
             ..options()
         };
-        let loaded =
-            &LoadedModel::new(&run(&model, &options).unwrap().model, &options.target).unwrap();
+        let loaded = &load_one(&run(&model, &options).unwrap().model, &options);
         for n in [9i64, 1, 5] {
             for (begin, end) in [(1, 4), (0, i64::MAX), (-3, -1), (2, 2), (4, 1), (-20, 3)] {
                 let x = rows(&[3, n]);
