@@ -1,4 +1,4 @@
-//! Runs generated code in tests: kernels compiled into a shared library and loaded.
+//! Runs generated code in tests: kernels that are compiled, linked and called in this process.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -9,8 +9,6 @@ use std::sync::Mutex;
 use super::c::{SourceFile, compile_c, declarations, denormals_around, generate, translation_unit};
 use super::{CodegenError, scratch_bytes};
 use crate::executor::ObjectFile;
-#[cfg(not(feature = "llvm"))]
-use crate::executor::dynamic::DynamicLibrary;
 use crate::ir::DType;
 use crate::options::{Backend, Denormals};
 use crate::target::Target;
@@ -221,35 +219,36 @@ impl LoadedFunction {
     }
 }
 
-/// Linked objects: in memory where LLVM is there, as that takes least time.
-enum LoadedCode {
-    #[cfg(feature = "llvm")]
-    Linked(super::llvm::Jit),
-    #[cfg(not(feature = "llvm"))]
-    Library(DynamicLibrary),
-}
+/// Linked objects: in memory where LLVM is there, which takes least time, and else a library.
+#[cfg(feature = "llvm")]
+struct LoadedCode(super::llvm::Jit);
 
+#[cfg(feature = "llvm")]
 impl LoadedCode {
-    #[cfg(feature = "llvm")]
     fn new(objects: &[ObjectFile], _: &Target) -> LoadedCode {
-        LoadedCode::Linked(super::llvm::Jit::link(objects).unwrap())
+        LoadedCode(super::llvm::Jit::link(objects).unwrap())
     }
 
-    #[cfg(not(feature = "llvm"))]
+    fn address(&self, symbol: &str) -> *const c_void {
+        self.0.address(symbol).unwrap()
+    }
+}
+
+#[cfg(not(feature = "llvm"))]
+struct LoadedCode(crate::executor::dynamic::DynamicLibrary);
+
+#[cfg(not(feature = "llvm"))]
+impl LoadedCode {
     fn new(objects: &[ObjectFile], target: &Target) -> LoadedCode {
         let folder = super::c::TempFolder::new().expect("a temporary folder");
         let path = folder.path().join("library.so");
         super::c::link_shared(objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
-        LoadedCode::Library(DynamicLibrary::open(&path).expect("the library can be loaded"))
+        let library = crate::executor::dynamic::DynamicLibrary::open(&path);
+        LoadedCode(library.expect("the library can be loaded"))
     }
 
     fn address(&self, symbol: &str) -> *const c_void {
-        match self {
-            #[cfg(feature = "llvm")]
-            LoadedCode::Linked(code) => code.address(symbol).unwrap(),
-            #[cfg(not(feature = "llvm"))]
-            LoadedCode::Library(library) => library.symbol(symbol).unwrap().cast_const(),
-        }
+        self.0.symbol(symbol).unwrap().cast_const()
     }
 }
 

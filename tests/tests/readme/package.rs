@@ -96,6 +96,7 @@ impl Folder {
     }
 }
 
+/// Where Cargo builds the packages.
 fn target() -> PathBuf {
     packages_outside(env!("CARGO_TARGET_TMPDIR"))
 }
