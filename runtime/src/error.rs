@@ -74,7 +74,7 @@ pub enum SizeError {
     Unequal {
         /// An extent as an expression of the sizes, and what it is.
         first: (&'static str, usize),
-        /// The other one.
+        /// The other one, which may be a number.
         second: (&'static str, usize),
     },
     /// An output has another length than the inputs ask for.
@@ -107,6 +107,9 @@ impl fmt::Display for SizeError {
                 "`{size}` is {} in input `{}`, but {} in input `{}`",
                 first.1, first.0, second.1, second.0
             ),
+            SizeError::Unequal { first, second } if second.0.parse() == Ok(second.1) => {
+                write!(f, "`{}` is {}, but the model takes it to be {}", first.0, first.1, second.1)
+            }
             SizeError::Unequal { first, second } => write!(
                 f,
                 "`{}` is {}, but `{}` is {}; they are equal in the model",

@@ -82,6 +82,11 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
             let [left, right] = [left, right].map(|side| comment(&side.to_string()));
             text += &format!("/* The caller sees to it that {left} is {right}. */\n");
         }
+        for (left, right) in &model.sizes.equal_counts {
+            let [left, right] = [left, right].map(|side| comment(&side.to_string()));
+            text +=
+                &format!("/* A run that stores a {left} other than {right} has no result. */\n");
+        }
     }
     if !model.states.is_empty() {
         let states = model.states.iter().map(|state| comment(&state.name)).collect::<Vec<_>>();

@@ -301,7 +301,7 @@ __niello::when_alloc! {{
                 fields
             })
         };
-        let (result, errors) = Self::result(self.is_told(), "Outputs<'_>");
+        let (result, errors) = Self::result(self.fails(), "Outputs<'_>");
         let (into_result, into_errors) =
             Self::result(self.has_sizes(), if self.counts() { "Sizes" } else { "()" });
         let counted = if self.counts() { "let sizes = " } else { "" };
@@ -330,7 +330,7 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
         let mut buffers = OutputsMut {{
 {buffers}{none}        }};
         {counted}call_model({weights}memory, inputs, &mut buffers{sizes}{executor});
-        {ok}Outputs {{
+{check_counts}        {ok}Outputs {{
 {results}{none}        }}{end}
     }}
 
@@ -339,7 +339,7 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
 {into_errors}    pub fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputsMut<'_>){into_result} {{
 {run_into_with}{find_sizes}{check_outputs}        let (memory, _) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
         {counted}call_model({weights}memory, inputs, outputs{sizes}{executor});
-{into_ok}    }}
+{check_counts}{into_ok}    }}
 }}
 ",
             pool = if self.is_parallel() { " on the pool of the process" } else { "" },
@@ -347,8 +347,9 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
             sizes = if self.has_sizes() { ", sizes" } else { "" },
             find_sizes = self.find_sizes(),
             check_outputs = self.check_outputs(),
-            ok = if self.is_told() { "::core::result::Result::Ok(" } else { "" },
-            end = if self.is_told() { ")" } else { "" },
+            check_counts = self.check_counts(),
+            ok = if self.fails() { "::core::result::Result::Ok(" } else { "" },
+            end = if self.fails() { ")" } else { "" },
             into_ok = match (self.has_sizes(), self.counts()) {
                 (false, _) => "",
                 (true, false) => "        ::core::result::Result::Ok(())\n",
@@ -415,7 +416,7 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
         put!(
             text,
             "/// ```text\n/// let mut model = {make};\n/// let outputs = model.run(&{inputs}){};\n",
-            if self.is_told() { "?" } else { "" }
+            if self.fails() { "?" } else { "" }
         );
         if let Some(output) = self.outputs.first() {
             put!(text, "/// let {0} = outputs.{0};\n", output.ident);

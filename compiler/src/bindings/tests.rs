@@ -140,6 +140,18 @@ fn sizes_that_a_run_computes_are_returned() {
     for expected in ["let sizes = Sizes::of(inputs)?;", "found: 32,", "..sizes\n"] {
         assert!(both.contains(expected), "{expected}: {both}");
     }
+    // A run that finds another size than the model takes it to be fails.
+    let mut fixed = counted(&[]);
+    fixed.sizes.equal_counts = vec![(Dim::symbol("found"), Dim::from(4))];
+    let text = rust(&fixed, &BindingsOptions::default()).unwrap();
+    for expected in [
+        "-> ::core::result::Result<Outputs<'_>, __niello::SizeError> {",
+        "__niello::check_equal((\"found\", sizes.found), (\"4\", 4))?;\n        ::core::result::Result::Ok(Outputs",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let text = header(&fixed, &BindingsOptions::default()).unwrap();
+    assert!(text.contains("A run that stores a found other than 4 has no result."), "{text}");
     let stub = BindingsOptions { stub: true, ..BindingsOptions::default() };
     assert!(rust(&counted(&[]), &stub).unwrap().contains(") -> Sizes {\n"));
 }

@@ -321,9 +321,10 @@ impl LoadedCall<'_> {
     ///
     /// # Errors
     ///
-    /// The model says that it failed.
+    /// The model says that it failed, or has found other sizes than it is made for.
     pub fn run(&mut self) -> Result<(), Problem> {
-        self.run_part(None)
+        self.run_part(None)?;
+        self.model.sizes.check_counts(&self.sizes)
     }
 
     /// Makes one of the calls of kernels that the model consists of. All of them in order are a

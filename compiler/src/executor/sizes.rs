@@ -85,6 +85,8 @@ pub(crate) struct Truncation {
     pub(crate) size: String,
     /// What it may be at most.
     pub(crate) extent: Dim,
+    /// What the function takes it to be.
+    expected: Option<Dim>,
     /// The scalar that says what it is.
     pub(crate) count: ExprId,
 }
@@ -99,9 +101,9 @@ impl Truncation {
         if !op.is(&TRUNCATE) {
             return None;
         }
-        let TruncateAttrs { axis, size } = attrs.parse().ok()?;
+        let TruncateAttrs { axis, size, expected } = attrs.parse().ok()?;
         let shape = &function.ty(x).as_tensor()?.shape;
-        Some(Truncation { size, extent: shape[shape.axis(axis)?].clone(), count })
+        Some(Truncation { size, extent: shape[shape.axis(axis)?].clone(), expected, count })
     }
 }
 
@@ -109,8 +111,11 @@ impl Truncation {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunTimeSizes {
     sizes: Vec<RunTimeSize>,
-    /// Pairs of extents that are equal in every run.
+    /// Pairs of extents that are equal in every run, of sizes that it is told.
     pub equal: Vec<(Dim, Dim)>,
+    /// Sizes that it computes, and what the model takes them to be: a run that finds others has no
+    /// result.
+    pub equal_counts: Vec<(Dim, Dim)>,
 }
 
 impl RunTimeSizes {
@@ -122,7 +127,7 @@ impl RunTimeSizes {
             let buckets = size.buckets().to_vec();
             Some(RunTimeSize { name, min, max, buckets, counted: false })
         });
-        RunTimeSizes { sizes: open.collect(), equal: Vec::new() }
+        RunTimeSizes { sizes: open.collect(), ..RunTimeSizes::default() }
     }
 
     /// Leaves out the sizes that follow from others by what a function's facts say, has the bounds of
@@ -145,7 +150,8 @@ impl RunTimeSizes {
     ///
     /// # Errors
     ///
-    /// Extents that may be below 0 for sizes that a run computes, or are for the greatest size.
+    /// Extents that may be below 0 for sizes that a run computes, or are for the greatest size. What has
+    /// to be equal and holds for some of the sizes that a run computes.
     pub(crate) fn leave_out_negative(&mut self, function: &Function) -> Result<(), Report> {
         let mut extents = BTreeMap::new();
         for id in function.ids() {
@@ -158,6 +164,16 @@ impl RunTimeSizes {
             }
         }
         let mut report = Report::new();
+        let is_counted = |symbol: &Symbol| {
+            self.sizes.iter().any(|size| size.counted && size.name == symbol.name())
+        };
+        for (left, right) in &self.equal {
+            if left.symbols().iter().chain(&right.symbols()).any(is_counted) {
+                report.push(Problem::new(format!(
+                    "`{left}` and `{right}` are equal in the model, but a run computes them"
+                )));
+            }
+        }
         let mut facts = function.facts().clone();
         let is_size = |facts: &Facts, extent| facts.bounds_of(extent).lower >= Some(0);
         for (extent, id) in extents {
@@ -222,7 +238,24 @@ impl RunTimeSizes {
 
     /// The first of the pairs that is not equal for sizes, with its values.
     pub(crate) fn unequal(&self, sizes: &[i64]) -> Option<(&(Dim, Dim), [i64; 2])> {
-        self.equal.iter().find_map(|pair| {
+        self.first_unequal(&self.equal, sizes)
+    }
+
+    /// Whether sizes are as the model takes them to be, when a run has computed some of them.
+    ///
+    /// # Errors
+    ///
+    /// They are not: the results have no meaning.
+    pub(crate) fn check_counts(&self, sizes: &[i64]) -> Result<(), Problem> {
+        self.first_unequal(&self.equal_counts, sizes).map_or(Ok(()), |unequal| Err(differ(unequal)))
+    }
+
+    fn first_unequal<'a>(
+        &self,
+        pairs: &'a [(Dim, Dim)],
+        sizes: &[i64],
+    ) -> Option<(&'a (Dim, Dim), [i64; 2])> {
+        pairs.iter().find_map(|pair| {
             let value = |dim| self.value(dim, sizes).unwrap_or(0);
             let values = [value(&pair.0), value(&pair.1)];
             (values[0] != values[1]).then_some((pair, values))
@@ -235,13 +268,17 @@ impl RunTimeSizes {
     }
 
     /// Adds the sizes that calls of `truncate` in a module define, in its order: each is 0 at least,
-    /// and what is truncated at most.
+    /// and what is truncated at most. What has to be equal to them is known when a run has computed
+    /// them.
     pub(crate) fn add_counted(&mut self, module: &IRModule) {
         for (_, function) in module.functions() {
             for id in function.ids() {
                 let Some(found) = Truncation::of(function, id) else { continue };
                 // An extent that is not known is that of an input, of which interfaces tell.
                 let max = self.greatest(&found.extent).map_or(0, |max| max.max(0).unsigned_abs());
+                if let Some(expected) = found.expected {
+                    self.equal_counts.push((Dim::symbol(found.size.as_str()), expected));
+                }
                 if let Some(known) = self.sizes.iter_mut().find(|size| size.name == found.size) {
                     known.max = known.max.max(max);
                 } else {
@@ -344,10 +381,8 @@ impl RunTimeSizes {
         };
         let sizes: Vec<i64> =
             found.into_iter().zip(&self.sizes).map(value).collect::<Result<_, _>>()?;
-        if let Some(((left, right), [is, other])) = self.unequal(&sizes) {
-            return Err(Problem::new(format!(
-                "`{left}` is {is}, but `{right}` is {other}; they are equal in the model"
-            )));
+        if let Some(unequal) = self.unequal(&sizes) {
+            return Err(differ(unequal));
         }
         for (info, shape) in infos.iter().zip(shapes) {
             let expected = self.shape_of(info, &sizes);
@@ -480,4 +515,14 @@ impl RunTimeSizes {
         let size = self.sizes.iter().position(|size| size.name == symbol.name())?;
         (term.coefficient() > 0).then_some((size, term.coefficient(), poly.constant()))
     }
+}
+
+/// The problem of extents that are equal in the model, but not in a run.
+fn differ(((left, right), [is, other]): (&(Dim, Dim), [i64; 2])) -> Problem {
+    Problem::new(match right.is_const() {
+        true => format!("`{left}` is {is}, but the model takes it to be {other}"),
+        false => {
+            format!("`{left}` is {is}, but `{right}` is {other}; they are equal in the model")
+        }
+    })
 }

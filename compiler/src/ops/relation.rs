@@ -217,9 +217,9 @@ impl<'a> InferCx<'a> {
         let mut dims = Vec::with_capacity(rank);
         for axis in 0..rank {
             let (x, y) = (dim(a, axis), dim(b, axis));
-            dims.push(if is_one(&x) {
+            dims.push(if is_one(&x) || self.must_be_one(&x, &y) {
                 y
-            } else if is_one(&y) || self.same(&x, &y) {
+            } else if is_one(&y) || self.must_be_one(&y, &x) || self.same(&x, &y) {
                 x
             } else {
                 let (a, b) = (Shape::new(a.to_vec()), Shape::new(b.to_vec()));
@@ -230,6 +230,14 @@ impl<'a> InferCx<'a> {
             });
         }
         Ok(dims)
+    }
+
+    /// Whether an extent of a run, which is 1 at most, is taken to be 1, as it cannot be the other's.
+    fn must_be_one(&self, dim: &Dim, other: &Dim) -> bool {
+        let is_less = self.facts.bounds_of(dim).upper.is_some_and(|most| {
+            most <= 1 && self.facts.bounds_of(other).lower.is_some_and(|least| least > most)
+        });
+        is_less && self.same(dim, &Dim::from(1i64))
     }
 
     /// Whether a tensor of the first shape broadcasts to just the second.

@@ -286,7 +286,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(TreeTraverseAttrs { depth: 3 }), shapes)
         }
         "truncate" => {
-            let truncate = TruncateAttrs { axis: 0, size: "kept".to_owned() };
+            let truncate = TruncateAttrs { axis: 0, size: "kept".to_owned(), expected: None };
             (attrs(truncate), &[Some(&[4, 3]), Some(&[])])
         }
         "vision.non_max_suppression" => {

@@ -165,7 +165,7 @@ pub(super) fn primitive(
 
 /// What a function defines that is one call of `truncate`.
 fn truncation(function: &Function) -> Option<(String, Result<usize, Constant>)> {
-    let Truncation { size, count, extent: _ } = Truncation::of(function, function.result())?;
+    let Truncation { size, count, .. } = Truncation::of(function, function.result())?;
     let count = match function.expr(count) {
         Expr::Constant(constant) => Err(constant.clone()),
         _ => Ok(function.params().iter().position(|&param| param == count)?),

@@ -11,7 +11,8 @@ use crate::ir::Dim;
 const ERRORS: &str = "    ///
     /// # Errors
     ///
-    /// The tensors' lengths do not go together, or say sizes that the model was not compiled for.
+    /// The tensors' lengths, or sizes that the run computes, do not go together, or the model was not
+    /// compiled for them.
 ";
 
 impl Writer<'_> {
@@ -28,6 +29,12 @@ impl Writer<'_> {
     /// Whether a run computes sizes.
     pub(super) fn counts(&self) -> bool {
         self.model.sizes.iter().any(|size| size.counted)
+    }
+
+    /// Whether a run may fail: callers tell it wrong sizes, or it finds others than the model takes them
+    /// to be.
+    pub(super) fn fails(&self) -> bool {
+        self.is_told() || !self.model.sizes.equal_counts.is_empty()
     }
 
     /// What a run returns that may fail or not, and the paragraph of its documentation about errors.
@@ -242,12 +249,22 @@ impl Writer<'_> {
                 );
             }
         }
-        for (left, right) in &self.model.sizes.equal {
+        text.push_str(&self.check_equal(&self.model.sizes.equal));
+        text.push_str("        ::core::result::Result::Ok(sizes)\n    }\n}\n");
+    }
+
+    /// The statements that check the sizes that a run has computed.
+    pub(super) fn check_counts(&self) -> String {
+        self.check_equal(&self.model.sizes.equal_counts)
+    }
+
+    fn check_equal(&self, pairs: &[(Dim, Dim)]) -> String {
+        pairs.iter().fold(String::new(), |mut text, (left, right)| {
             let [first, second] = [left, right]
                 .map(|side| format!("({:?}, {})", side.to_string(), self.extent(side)));
             put!(text, "        __niello::check_equal({first}, {second})?;\n");
-        }
-        text.push_str("        ::core::result::Result::Ok(sizes)\n    }\n}\n");
+            text
+        })
     }
 
     /// The statement that puts the sizes where the compiled code reads them, and writes those that it

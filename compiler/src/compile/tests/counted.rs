@@ -1,7 +1,7 @@
 //! Models of which a run computes sizes.
 
 use super::*;
-use crate::ir::TensorType;
+use crate::ir::{SharedBytes, TensorType};
 use crate::onnx::ModelAttr;
 use crate::options::DimSize;
 
@@ -87,6 +87,56 @@ fn unknown_sizes_of_inputs_are_told_and_no_others() {
     let report = run(&squares(), &options()).unwrap_err().to_string();
     assert!(report.contains("the size of `batch` is not known"), "{report}");
     assert!(!report.contains("at_size"), "{report}");
+}
+
+/// What is kept of `x` by one mask and of `z` by another, and `y`, which has as many elements.
+fn sums(y: ModelDim) -> Model {
+    model(
+        ModelBuilder::new(17)
+            .input("x", DType::F32, &[8])
+            .input("is_kept", DType::Bool, &[8])
+            .input("z", DType::F32, &[2, 8])
+            .input("is_taken", DType::Bool, &[8])
+            .input("y", DType::F32, &[y])
+            .node("Compress", &["x", "is_kept"], &["kept"], &[])
+            .node("Compress", &["z", "is_taken"], &["taken"], &[("axis", 1.into())])
+            .node("Add", &["kept", "taken"], &["both"], &[])
+            .node("Add", &["both", "y"], &["sum"], &[])
+            .output("sum", DType::F32, &[const { ModelDim::Unknown }; 2]),
+    )
+}
+
+#[test]
+fn counts_are_what_the_model_takes_them_to_be() {
+    let mask = |places: &[usize]| {
+        let is_kept: Vec<u8> = (0..8).map(|place| u8::from(places.contains(&place))).collect();
+        let ty = TensorType::from_consts(&[8], DType::Bool);
+        Constant::new(ty, SharedBytes::new(is_kept)).unwrap()
+    };
+    let numbers = |shape: &[i64], start: i64| {
+        let values: Vec<f32> = (0..shape.iter().product()).map(|at| (start + at) as f32).collect();
+        Constant::from_f32(shape, &values).unwrap()
+    };
+    let run_with = |model: &LoadedModel, kept: &[usize], taken: &[usize]| {
+        let (x, z, y) = (numbers(&[8], 0), numbers(&[2, 8], 100), numbers(&[4], 1000));
+        model.run(&[x, mask(kept), z, mask(taken), y])
+    };
+    let lengths = [ModelDim::from(4), ModelDim::from("n")];
+    for (&backend, y) in Backend::ALL.iter().flat_map(|b| lengths.iter().map(move |y| (b, y))) {
+        let is_open = *y == lengths[1];
+        let dims = [("n".to_owned(), (1..=20).into())].into_iter().filter(|_| is_open);
+        let options = CompileOptions { backend, dims: dims.collect(), ..options() };
+        for loaded in load(&run(&sums(y.clone()), &options).unwrap().model, &options) {
+            let sums = run_with(&loaded, &[1, 2, 5, 7], &[0, 3, 4, 6]).unwrap();
+            assert_eq!(*sums[0].ty(), TensorType::from_consts(&[2, 4], DType::F32));
+            let first = [1101.0, 1106.0, 1111.0, 1116.0];
+            assert_eq!(sums[0].to_f64_vec().unwrap(), [first, first.map(|sum| sum + 8.0)].concat());
+            for [kept, taken] in [[&[1, 2, 5][..], &[0, 3, 4]], [&[1, 2, 5, 7], &[0, 3, 4, 6, 7]]] {
+                let refused = run_with(&loaded, kept, taken).unwrap_err().to_string();
+                assert!(refused.contains("_size` is"), "{refused}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use indexmap::IndexSet;
+
 use super::{ImportOptions, ModelPort};
 use crate::arith::{Atom, Symbol, View};
 use crate::graph::FunctionBuilder;
-use crate::ir::Dim;
+use crate::ir::{Dim, TensorType};
 
 /// How symbolic extents of inputs are taken.
 pub(super) enum Extents<'a> {
@@ -22,16 +24,29 @@ pub(super) struct FoundExtents {
     pub(super) sizes: BTreeMap<String, u64>,
     /// Those that follow from sizes of which the caller says something.
     pub(super) told: BTreeMap<Symbol, Dim>,
+    /// What the sizes have to be that a run computes, by those of which the caller says something and
+    /// by sizes that it computes before.
+    pub(super) counts: BTreeMap<Symbol, Dim>,
     /// What is equal for all sizes.
     pub(super) equal: Vec<(Dim, Dim)>,
 }
 
+/// The symbols of sizes, as they come.
+#[derive(Default)]
+pub(super) struct SizeNames {
+    /// Those of inputs, then those that a run computes.
+    pub(super) names: IndexSet<String>,
+    /// What some of the latter have to be.
+    pub(super) expected: BTreeMap<Symbol, Dim>,
+}
+
 impl FoundExtents {
-    /// Adds what the uses of a graph's inputs say.
+    /// Adds what the uses of a graph's inputs say, and those of sizes that a run computes.
     pub(super) fn add(
         &mut self,
         builder: &FunctionBuilder,
         inputs: &[ModelPort],
+        names: &SizeNames,
         options: &ImportOptions,
     ) {
         let is_told = |symbol: &Symbol| options.dims.contains_key(symbol.name());
@@ -44,25 +59,58 @@ impl FoundExtents {
             }
         }
         self.equal = builder.equations().map(|(a, b)| (a.clone(), b.clone())).collect();
-        while let Some((symbol, size)) =
-            self.equal.iter().find_map(|(left, right)| solved(&(left - right), &is_told))
-        {
-            let known = |other: &Symbol| (*other == symbol).then(|| size.clone());
-            for side in self.equal.iter_mut().flat_map(|(left, right)| [left, right]) {
-                *side = side.substitute(&known);
+        let number = |symbol: &Symbol| self.sizes.get(symbol.name()).map(|&size| Dim::from(size));
+        for side in self.equal.iter_mut().flat_map(|(left, right)| [left, right]) {
+            *side = side.substitute(&number);
+        }
+        let is_counted = |symbol: &Symbol| {
+            let is_said =
+                |ty: &TensorType| ty.shape.iter().any(|dim| dim.symbols().contains(symbol));
+            names.names.contains(symbol.name()) && !inputs.iter().any(|input| is_said(&input.ty))
+        };
+        // A size that is computed may follow from those before it.
+        for name in names.names.iter().rev() {
+            let symbol = Symbol::new(name);
+            let is_before = |other: &Symbol| {
+                let [own, other] = [&symbol, other].map(|s| names.names.get_index_of(s.name()));
+                other < own
+            };
+            let follows = |_: &Symbol, size: &Dim| {
+                size.symbols().iter().all(|of| is_told(of) || is_counted(of) && is_before(of))
+            };
+            if is_counted(&symbol)
+                && let Some((_, size)) = self.solve(&|of, size| *of == symbol && follows(of, size))
+            {
+                self.counts.insert(symbol, size);
             }
+        }
+        while let Some((symbol, size)) = self.solve(&|symbol, size| {
+            !is_told(symbol) && !size.is_const() && size.symbols().iter().all(is_told)
+        }) {
             self.told.insert(symbol, size);
         }
     }
 
+    /// A symbol and what it is, of those that `is_wanted` says, by an equation. It is put in
+    /// everywhere else.
+    fn solve(&mut self, is_wanted: &dyn Fn(&Symbol, &Dim) -> bool) -> Option<(Symbol, Dim)> {
+        let mut equations = self.equal.iter().map(|(left, right)| left - right);
+        let (symbol, size) = equations.find_map(|zero| solved(&zero, is_wanted))?;
+        let known = |other: &Symbol| (*other == symbol).then(|| size.clone());
+        let sides = self.equal.iter_mut().flat_map(|(left, right)| [left, right]);
+        for side in sides.chain(self.counts.values_mut()) {
+            *side = side.substitute(&known);
+        }
+        Some((symbol, size))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.sizes.is_empty() && self.equal.is_empty()
+        self.sizes.is_empty() && self.equal.is_empty() && self.counts.is_empty()
     }
 }
 
-/// The symbol, of which the caller says nothing, of an expression that is zero, and what it is by
-/// those of which the caller says something.
-fn solved(zero: &Dim, is_told: &dyn Fn(&Symbol) -> bool) -> Option<(Symbol, Dim)> {
+/// A symbol of an expression that is zero, and what it is by the others.
+fn solved(zero: &Dim, is_wanted: &dyn Fn(&Symbol, &Dim) -> bool) -> Option<(Symbol, Dim)> {
     let View::Poly(poly) = zero.view() else { return None };
     poly.terms().iter().find_map(|term| {
         let Some(Atom::Symbol(symbol)) = term.as_atom() else { return None };
@@ -73,7 +121,6 @@ fn solved(zero: &Dim, is_told: &dyn Fn(&Symbol) -> bool) -> Option<(Symbol, Dim)
             -1 => rest,
             _ => return None,
         };
-        let follows = !is_told(symbol) && size.symbols().iter().all(is_told);
-        (follows && !size.is_const()).then(|| (symbol.clone(), size))
+        is_wanted(symbol, &size).then(|| (symbol.clone(), size))
     })
 }

@@ -1,11 +1,11 @@
 //! One graph: inputs, nodes in order, outputs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::extents::Extents;
+use super::extents::{Extents, SizeNames};
 use super::functions::{self, FlatNode, Functions};
 use super::known::KnownValues;
 use super::order::{Definition, Definitions, definitions, live_order};
@@ -53,8 +53,7 @@ pub(super) struct Shared<'m> {
     pub(super) known: KnownValues,
     /// Strings that the classes of a value stand for, by its name.
     pub(super) labels: BTreeMap<String, Vec<String>>,
-    /// The symbols of inputs, and of sizes that runs compute.
-    pub(super) sizes: BTreeSet<String>,
+    pub(super) sizes: SizeNames,
     pub(super) functions: &'m Functions<'m>,
     /// Whether the model's opset is too old for a node that was met; told once.
     too_old: bool,
@@ -101,7 +100,7 @@ pub(super) fn import(
         external,
         known: KnownValues::default(),
         labels: BTreeMap::new(),
-        sizes: BTreeSet::new(),
+        sizes: SizeNames::default(),
         functions,
         too_old: false,
         is_fixed: true,
@@ -121,6 +120,7 @@ pub(super) fn import(
         Extents::Found(_) => importer.shared.builder.find_symbols(),
         Extents::Declared(known) => {
             told = Some(&known.told);
+            importer.shared.sizes.expected.clone_from(&known.counts);
             for (left, right) in &known.equal {
                 // What cannot hold is told where it is needed.
                 let _ = importer.shared.builder.facts_mut().assume_eq(left, right);
@@ -133,7 +133,7 @@ pub(super) fn import(
         importer.node(&nodes[index]);
     }
     if let Extents::Found(found) = extents {
-        found.add(&importer.shared.builder, &inputs, options);
+        found.add(&importer.shared.builder, &inputs, &importer.shared.sizes, options);
     }
     let (result, outputs) = importer.outputs()?;
     let labels =
@@ -230,7 +230,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             let shape = ty.shape.iter().map(extent).collect();
             let ty = TensorType::new(shape, ty.dtype);
             let symbols = ty.shape.iter().flat_map(Dim::symbols);
-            self.shared.sizes.extend(symbols.map(|symbol| symbol.name().to_owned()));
+            self.shared.sizes.names.extend(symbols.map(|symbol| symbol.name().to_owned()));
             let param = self.shared.builder.param(name, ty.clone());
             self.values.insert(name, Value::Known(param));
             ports.push(ModelPort { name: name.to_owned(), ty });

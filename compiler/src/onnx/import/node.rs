@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::Attributes;
+use super::extents::SizeNames;
 use super::graph::Shared;
 use super::known::{KnownValues, is_small};
-use crate::arith::Facts;
+use crate::arith::{Facts, Symbol};
 use crate::diagnostics::{Problem, Setting, pin};
 use crate::graph::{Expr, ExprId, FunctionBuilder, TypeError};
 use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
@@ -90,7 +91,7 @@ pub struct Node<'a, 'b> {
     pub(super) external: &'b mut ExternalData,
     pub(super) known: &'b mut KnownValues,
     pub(super) labels: &'b mut BTreeMap<String, Vec<String>>,
-    pub(super) sizes: &'b mut BTreeSet<String>,
+    pub(super) sizes: &'b mut SizeNames,
 }
 
 impl Shared<'_> {
@@ -140,9 +141,14 @@ impl Node<'_, '_> {
         let name = format!("{}_size", self.output_name(0));
         let other = |number: usize| format!("{name}_{number}");
         let names = std::iter::once(name.clone()).chain((2..).map(other));
-        let name = names.into_iter().find(|name| !self.sizes.contains(name)).unwrap_or(name);
-        self.sizes.insert(name.clone());
+        let name = names.into_iter().find(|name| !self.sizes.names.contains(name)).unwrap_or(name);
+        self.sizes.names.insert(name.clone());
         name
+    }
+
+    /// What a size that a run computes has to be, if the rest of the model tells.
+    pub(in crate::onnx) fn expected_size(&self, name: &str) -> Option<Dim> {
+        self.sizes.expected.get(&Symbol::new(name)).cloned()
     }
 
     /// The name of an output; empty if it is not named.

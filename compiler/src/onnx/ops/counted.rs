@@ -5,6 +5,8 @@ use std::cell::Cell;
 
 use super::indexed::kept_places;
 use super::missing;
+use super::slice::places;
+use crate::arith::Symbol;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
@@ -39,13 +41,27 @@ impl Node<'_, '_> {
         axis: usize,
         size: &Size,
     ) -> Result<ExprId, NodeError> {
-        let attrs = TruncateAttrs { axis: axis as i64, size: size.name.clone() };
+        let extent = self.shape(value)?[axis].clone();
+        let is = Dim::from(&Symbol::new(&size.name));
+        let expected = self.expected_size(&size.name);
+        let at_most = |node: &mut Self, dim: &Dim| {
+            let known = node.builder.facts_mut().assume_le(dim, &extent);
+            known.map_err(|mismatch| NodeError::new(mismatch.to_string()))
+        };
+        at_most(self, &is)?;
+        let attrs = TruncateAttrs {
+            axis: axis as i64,
+            size: size.name.clone(),
+            expected: expected.clone(),
+        };
         let truncated = self.call_with(&TRUNCATE, &[value, size.count], &attrs)?;
-        // `Range` may need the size alone.
+        // `Range` may need the size alone, and what is expected of it is checked.
         if !size.is_bound.replace(true) {
             self.builder.bind(&size.name, truncated);
         }
-        Ok(truncated)
+        let Some(expected) = expected else { return Ok(truncated) };
+        at_most(self, &expected)?;
+        places(self, value, axis, Dim::from(0i64), 1, expected)
     }
 
     /// Where a vector of booleans holds, in order.
@@ -78,12 +94,11 @@ pub(super) fn non_zero(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         return super::selected::non_zero(node);
     }
     let ty = node.tensor(x)?;
-    let shape = ty.shape.to_vec();
-    if shape.is_empty() {
-        return Err(NodeError::new(
-            "the input is a scalar, of which there are no indices; give it an axis",
-        ));
-    }
+    // A scalar is a vector of one element.
+    let shape = match ty.shape.rank() {
+        0 => vec![Dim::from(1i64)],
+        _ => ty.shape.to_vec(),
+    };
     let holds = match ty.dtype {
         DType::Bool => x,
         _ => node.with_scalar(&NOT_EQUAL, x, 0.0)?,
@@ -121,11 +136,11 @@ pub(super) fn compress(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let places = match node.known_value(condition) {
         Some(_) => kept_places(node, x, axis)?,
         None => {
-            let given = node.shape(condition)?.first().and_then(Dim::as_const);
-            let extent = node.shape(x)?[axis].as_const();
-            if let (Some(given), Some(extent)) = (given, extent)
-                && given > extent
-            {
+            let &[ref given] = &node.shape(condition)?[..] else {
+                return Err(NodeError::new("a vector of conditions is expected"));
+            };
+            let (given, extent) = (given.clone(), node.shape(x)?[axis].clone());
+            if node.builder.facts_mut().assume_eq(&extent, &extent.maximum(&given)).is_err() {
                 let what = format!("{given} conditions are given for {extent} slices");
                 return Err(NodeError::new(what));
             }

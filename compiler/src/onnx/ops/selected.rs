@@ -26,7 +26,8 @@ pub(super) fn non_zero(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         Elements::Float(values) => (0..values.len()).filter(|&at| values[at] != 0.0).collect(),
         Elements::Int(values) => (0..values.len()).filter(|&at| values[at] != 0).collect(),
     };
-    let shape = x.shape();
+    // A scalar is a vector of one element.
+    let shape = if x.shape().is_empty() { &[1] } else { x.shape() };
     let of_axis = |(&extent, stride): (&usize, usize)| {
         places.iter().map(move |place| (place / stride % extent.max(1)) as i64).collect::<Vec<_>>()
     };

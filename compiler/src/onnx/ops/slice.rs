@@ -109,7 +109,7 @@ fn open(
 }
 
 /// So many elements along an axis, the first of them at `start`, which is no less than zero.
-fn places(
+pub(super) fn places(
     node: &mut Node<'_, '_>,
     x: ExprId,
     axis: usize,

@@ -19,6 +19,10 @@ pub struct TruncateAttrs {
     /// The symbol that is the axis's extent in the result. All calls with one symbol have one
     /// `count`.
     pub size: String,
+    /// What the rest of the function takes the size to be, by other sizes or as a number: a run that
+    /// finds another one is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Dim>,
 }
 
 /// The first `count` elements along an axis, a scalar of type `int64`. One that is negative counts as
@@ -61,7 +65,7 @@ pub(in crate::ops) fn size_of(
     if !std::ptr::eq(def, &TRUNCATE) {
         return None;
     }
-    let TruncateAttrs { axis, size } = attrs.parse().ok()?;
+    let TruncateAttrs { axis, size, .. } = attrs.parse().ok()?;
     let &[Some(x), Some(count)] = args else { return None };
     let extent = x.shape()[axis_of(x, axis).ok()?];
     let count = i64::try_from(*count.ints()?.first()?).unwrap_or(i64::MAX);
@@ -73,7 +77,14 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let x = cx.arg(0)?;
     let axis = axis_of(x, attrs.axis)?;
     let AxisSplit { outer, extent, inner } = AxisSplit::new(x.shape(), axis);
-    let (line, kept) = (extent * inner, cx.shape()[axis] * inner);
+    let count = cx.shape()[axis];
+    if let Some(expected) = attrs.expected.and_then(|dim| dim.as_const())
+        && i64::try_from(count) != Ok(expected)
+    {
+        let what = format!("`{}` is {count}, but the model takes it to be {expected}", attrs.size);
+        return Err(EvalError::new(what));
+    }
+    let (line, kept) = (extent * inner, count * inner);
     cx.picked(x, (0..outer).flat_map(|at| at * line..at * line + kept))
 }
 
