@@ -136,7 +136,7 @@ pub(super) fn compress(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let places = match node.known_value(condition) {
         Some(_) => kept_places(node, x, axis)?,
         None => {
-            let &[ref given] = &node.shape(condition)?[..] else {
+            let [given] = &node.shape(condition)?[..] else {
                 return Err(NodeError::new("a vector of conditions is expected"));
             };
             let (given, extent) = (given.clone(), node.shape(x)?[axis].clone());
