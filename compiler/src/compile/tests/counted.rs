@@ -83,6 +83,23 @@ fn results_are_as_large_as_a_run_counts() {
 }
 
 #[test]
+fn a_scalar_is_a_vector_of_one_element() {
+    let model = model(
+        ModelBuilder::new(17)
+            .input("x", DType::F32, &[] as &[ModelDim])
+            .node("NonZero", &["x"], &["at"], &[])
+            .output("at", DType::I64, &[const { ModelDim::Unknown }; 2]),
+    );
+    for loaded in load(&run(&model, &options()).unwrap().model, &options()) {
+        for (x, count) in [(3.0, 1), (0.0, 0)] {
+            let found = loaded.run(&[Constant::from_f32(&[], &[x]).unwrap()]).unwrap();
+            assert_eq!(*found[0].ty(), TensorType::from_consts(&[1, count], DType::I64));
+            assert!(found[0].to_i64_vec().unwrap().iter().all(|&place| place == 0));
+        }
+    }
+}
+
+#[test]
 fn unknown_sizes_of_inputs_are_told_and_no_others() {
     let report = run(&squares(), &options()).unwrap_err().to_string();
     assert!(report.contains("the size of `batch` is not known"), "{report}");

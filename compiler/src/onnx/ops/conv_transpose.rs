@@ -117,7 +117,7 @@ pub(super) fn conv_transpose(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
     }
     let groups = node.attrs.int("group")?.unwrap_or(1);
     let [inputs, outputs] = [node.known_extent(weight, 0)?, node.known_extent(weight, 1)?];
-    if groups < 1 || inputs % groups != 0 || x_shape[1].as_const() != Some(inputs) {
+    if groups < 1 || inputs % groups != 0 || !node.is_same(&x_shape[1..2], &[inputs.into()]) {
         return Err(NodeError::new(format!(
             "the weights {w_shape} take {inputs} channels in {groups} groups, but the input is {x_shape}"
         )));
@@ -206,33 +206,29 @@ fn read_axes(
                  {MOST}, and padding and output padding {others:?} from 0"
             )));
         }
-        let wanted = match (output_shape, auto_pad) {
+        // What is left of the whole result, if not what `pads` says.
+        let total = match (output_shape, auto_pad) {
             (Some(shape), _) => {
                 // Some writers list the batch and the channels as well.
                 let skip = shape.len().saturating_sub(rank);
-                Some(shape.get(skip + index).copied().ok_or_else(|| missing("output_shape"))?)
+                let wanted = *shape.get(skip + index).ok_or_else(|| missing("output_shape"))?;
+                let whole = (node.known_extent(x, index + 2)? - 1)
+                    .checked_mul(axis.stride)
+                    .and_then(|whole| whole.checked_add(axis.extra + axis.span()));
+                let total = whole.and_then(|whole| whole.checked_sub(wanted));
+                Some(total.filter(|total| total.abs() <= MOST).ok_or_else(|| {
+                    NodeError::new(format!("an output extent of {wanted} does not fit"))
+                })?)
             }
-            (None, "SAME_UPPER" | "SAME_LOWER") => {
-                let extent = node.known_extent(x, index + 2)?;
-                Some(extent.saturating_mul(axis.stride))
-            }
+            // The result is the stride times as large as the input.
+            (None, "SAME_UPPER" | "SAME_LOWER") => Some(axis.extra + axis.span() - axis.stride),
             (None, "VALID") => {
                 (axis.before, axis.after) = (0, 0);
                 None
             }
             (None, _) => None,
         };
-        if let Some(wanted) = wanted {
-            let extent = node.known_extent(x, index + 2)?;
-            let whole = (extent - 1)
-                .checked_mul(axis.stride)
-                .and_then(|whole| whole.checked_add(axis.extra + axis.span()));
-            let total = whole
-                .and_then(|whole| whole.checked_sub(wanted))
-                .filter(|total| total.abs() <= MOST)
-                .ok_or_else(|| {
-                    NodeError::new(format!("an output extent of {wanted} does not fit"))
-                })?;
+        if let Some(total) = total {
             (axis.before, axis.after) = match auto_pad {
                 _ if total < 0 => (0, total),
                 "SAME_UPPER" => (total / 2, total - total / 2),

@@ -29,6 +29,24 @@ fn images_may_have_any_extents() {
     check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 3, sizes[0], sizes[1]]]);
 }
 
+/// Only the weights tell the channels.
+#[test]
+fn transposed_convolutions_may_have_any_extents() {
+    let extents = ["n", "channels", "h", "w"].map(ModelDim::from);
+    let twos = || ("strides", vec![2, 2].into());
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &extents)
+        .initializer("w1", &rows(&[6, 4, 3, 3]))
+        .initializer("w2", &rows(&[4, 5, 5, 2]))
+        .node("ConvTranspose", &["x", "w1"], &["a"], &[("auto_pad", "SAME_UPPER".into()), twos()])
+        .node("Relu", &["a"], &["b"], &[])
+        .node("ConvTranspose", &["b", "w2"], &["y"], &[("auto_pad", "SAME_LOWER".into())])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+    let dims = [("n", 1..=2), ("h", 1..=9), ("w", 1..=17)];
+    let runs: &[&[u64]] = &[&[1, 1, 1], &[2, 9, 17], &[1, 4, 16], &[2, 2, 5]];
+    check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![sizes[0], 6, sizes[1], sizes[2]]]);
+}
+
 /// Images that are made as large as others, or smaller by a part, and padded to whole blocks.
 #[test]
 fn images_may_become_as_large_as_others() {
