@@ -15,6 +15,7 @@ use crate::arith::{Atom, Facts, Interval, Symbol, View};
 use crate::diagnostics::{Problem, ProblemNode, Report};
 use crate::graph::{Call, Callee, Expr, ExprId, Function};
 use crate::ir::{Dim, IRModule, Shape};
+use crate::ops::nn;
 use crate::ops::tensor::{TRUNCATE, TruncateAttrs};
 use crate::options::DimSize;
 use crate::tir::extent::extent_of;
@@ -145,12 +146,12 @@ impl RunTimeSizes {
     }
 
     /// Leaves out sizes for which a value of a function would have an extent below 0, as has what is left of
-    /// fewer elements than a window spans: the least size is greater then, or what takes several sizes is
-    /// checked before each run.
+    /// fewer elements than a window spans, or no window: the least size is greater then, or what takes
+    /// several sizes is checked before each run.
     ///
     /// # Errors
     ///
-    /// Extents that may be below 0 for sizes that a run computes, or are for the greatest size. What has
+    /// Extents that may be too small for sizes that a run computes, or are for the greatest size. What has
     /// to be equal and holds for some of the sizes that a run computes.
     pub(crate) fn leave_out_negative(&mut self, function: &Function) -> Result<(), Report> {
         let mut extents = BTreeMap::new();
@@ -159,8 +160,11 @@ impl RunTimeSizes {
             while let Some(ty) = types.pop() {
                 types.extend(ty.as_tuple().into_iter().flatten());
                 for extent in ty.as_tensor().into_iter().flat_map(|ty| ty.shape.iter()) {
-                    extents.entry(extent).or_insert(id);
+                    extents.entry((extent, 0)).or_insert(id);
                 }
+            }
+            for extent in windows(function, id) {
+                extents.entry((extent, 1)).or_insert(id);
             }
         }
         let mut report = Report::new();
@@ -175,8 +179,10 @@ impl RunTimeSizes {
             }
         }
         let mut facts = function.facts().clone();
-        let is_size = |facts: &Facts, extent| facts.bounds_of(extent).lower >= Some(0);
-        for (extent, id) in extents {
+        let is_size = |facts: &Facts, extent: &Dim| facts.bounds_of(extent).lower >= Some(0);
+        for ((whole, least), id) in extents {
+            let above = whole - &Dim::from(least);
+            let extent = &above;
             let symbols: Vec<Symbol> = extent.symbols().into_iter().collect();
             let numbers = symbols
                 .iter()
@@ -186,7 +192,8 @@ impl RunTimeSizes {
                 continue;
             }
             let mut refuse = |when: &str, help: &str| {
-                let what = format!("there are `{extent}` elements, which {when}");
+                let of = if least == 0 { "elements" } else { "windows" };
+                let what = format!("there are `{whole}` {of}, which {when}");
                 let problem = Problem::new(what).help(help);
                 report.push(match ProblemNode::of(function.span(id)) {
                     Some(node) => problem.at(node),
@@ -194,13 +201,18 @@ impl RunTimeSizes {
                 });
             };
             if numbers.iter().any(|&number| self.sizes[number].counted) {
+                // Of what may be empty there may be no window.
+                if least > 0 {
+                    continue;
+                }
                 let when = "may be below 0 for sizes that a run computes";
                 refuse(when, "pad what is shorter than a window");
                 continue;
             }
             if let (&[number], [symbol]) = (numbers.as_slice(), symbols.as_slice()) {
                 let Some(least) = self.least(number, extent) else {
-                    refuse("is below 0 for the greatest size", "choose another greatest size");
+                    let when = format!("is below {least} for the greatest size");
+                    refuse(&when, "choose another greatest size");
                     continue;
                 };
                 let size = &mut self.sizes[number];
@@ -515,6 +527,20 @@ impl RunTimeSizes {
         let size = self.sizes.iter().position(|size| size.name == symbol.name())?;
         (term.coefficient() > 0).then_some((size, term.coefficient(), poly.constant()))
     }
+}
+
+/// How many windows a call of a convolution or pool has along axes, where that is not as many as there are
+/// elements.
+fn windows(function: &Function, id: ExprId) -> impl Iterator<Item = &Dim> {
+    let of = |id| function.ty(id).as_tensor().map_or(&[][..], |ty| &ty.shape[..]);
+    let (windows, elements) = match function.expr(id) {
+        Expr::Call(Call { callee: Callee::Op(op), args, .. }) if nn::has_windows(*op) => {
+            (of(id), args.first().copied().flatten().map_or(&[][..], of))
+        }
+        _ => (&[][..], &[][..]),
+    };
+    let along = windows.iter().zip(elements).skip(2);
+    along.filter(|(windows, elements)| windows != elements).map(|(windows, _)| windows)
 }
 
 /// The problem of extents that are equal in the model, but not in a run.

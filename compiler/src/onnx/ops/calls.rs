@@ -245,7 +245,11 @@ impl Node<'_, '_> {
     }
 
     /// So many numbers from `start` on, as 64-bit integers.
-    pub(super) fn arange(&mut self, start: i64, length: Dim) -> Result<ExprId, NodeError> {
+    pub(super) fn arange(
+        &mut self,
+        start: impl Into<Dim>,
+        length: Dim,
+    ) -> Result<ExprId, NodeError> {
         let attrs = ArangeAttrs { start: start.into(), step: 1, length, dtype: DType::I64 };
         self.call_with(&ARANGE, &[], &attrs)
     }

@@ -67,7 +67,7 @@ pub(super) fn pad(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
 
 /// A tensor with elements around it along one axis, as many before it as a scalar says, and with that
 /// extent: where these depend on the size of an input.
-fn padded(
+pub(super) fn padded(
     node: &mut Node<'_, '_>,
     x: ExprId,
     axis: usize,

@@ -1,6 +1,7 @@
 //! Convolutions and pools: operators with a window over the spatial axes of `(N, C, spatial…)`.
 
 use super::norm;
+use super::pad::padded;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim, Shape};
 use crate::onnx::import::{Node, NodeError, Outputs};
@@ -8,7 +9,7 @@ use crate::ops::OpDef;
 use crate::ops::elementwise::MULTIPLY;
 use crate::ops::nn::{
     self, AvgPoolAttrs, AxisWindow, ConvAttrs, GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D,
-    MAX_POOL_INDICES, MaxPoolAttrs, MaxPoolIndicesAttrs, Window,
+    MAX_POOL_INDICES, MaxPoolAttrs, MaxPoolIndicesAttrs, PadMode, Window,
 };
 use crate::ops::reduce::{MAX, MEAN, ReduceAttrs};
 
@@ -16,13 +17,71 @@ use crate::ops::reduce::{MAX, MEAN, ReduceAttrs};
 const MOST: i64 = i32::MAX as i64;
 
 /// Reads `kernel_shape`, `strides`, `dilations` (if the operator has them at its version), `pads` and
-/// `auto_pad`. The kernel's extents are the attribute's, else those given.
+/// `auto_pad`. The kernel's extents are the attribute's, else those given. An extent that is not known is a
+/// multiple of the stride, where padding depends on it.
 pub(super) fn read_window(
     node: &mut Node<'_, '_>,
     x: &Shape,
     kernel: Option<Vec<i64>>,
     has_dilations: bool,
 ) -> Result<Window, NodeError> {
+    let (window, open) = read(node, x, kernel, has_dilations)?;
+    for OpenPadding { axis, of, stride, .. } in open {
+        let multiple = of.floor_div(&Dim::from(stride)) * stride;
+        if !node.is_same(std::slice::from_ref(&of), &[multiple]) {
+            return Err(NodeError::new(format!(
+                "with `auto_pad` and a stride, dimension {axis} of input 0 must be known, but it is {of}"
+            ))
+            .pin([&of]));
+        }
+    }
+    Ok(window)
+}
+
+/// The same, and the input with what `auto_pad` puts around it where that depends on an extent that is not
+/// known: as many elements of a value, zero if there is none, as the extent of a run takes.
+fn read_padded(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    kernel: Option<Vec<i64>>,
+    has_dilations: bool,
+    fill: Option<f64>,
+) -> Result<(Window, ExprId), NodeError> {
+    let shape = node.shape(x)?;
+    let (mut window, open) = read(node, &shape, kernel, has_dilations)?;
+    let dtype = node.tensor(x)?.dtype;
+    let fill = match fill {
+        Some(fill) if !open.is_empty() => Some(node.scalar(fill, dtype)?),
+        _ => None,
+    };
+    let mut x = x;
+    for OpenPadding { axis, of, before, total, .. } in open {
+        let before = node.arange(before, Dim::from(1i64))?;
+        let before = node.reshape(before, Vec::new())?;
+        x = padded(node, x, axis, (before, of + total), (PadMode::Constant, fill))?;
+        let along = &mut window.axes[axis - 2];
+        (along.before, along.after) = (0, 0);
+    }
+    Ok((window, x))
+}
+
+/// Padding of an axis that depends on its extent, which is not known.
+struct OpenPadding {
+    axis: usize,
+    of: Dim,
+    stride: i64,
+    /// Elements before the axis, and around it.
+    before: Dim,
+    total: Dim,
+}
+
+/// Of padding that depends on an extent that is not known, the window has what multiples of the stride take.
+fn read(
+    node: &mut Node<'_, '_>,
+    x: &Shape,
+    kernel: Option<Vec<i64>>,
+    has_dilations: bool,
+) -> Result<(Window, Vec<OpenPadding>), NodeError> {
     let rank = x.rank().saturating_sub(2);
     if nn::conv(rank).is_none() {
         return Err(NodeError::new(format!(
@@ -62,7 +121,7 @@ pub(super) fn read_window(
     let mut window = Window::new(&kernel, &strides, &pads, &dilations)?;
     let auto_pad = node.attrs.string("auto_pad")?.unwrap_or("NOTSET");
     let at_end = match auto_pad {
-        "NOTSET" | "" => return Ok(window),
+        "NOTSET" | "" => return Ok((window, Vec::new())),
         "VALID" => None,
         "SAME_UPPER" => Some(true),
         "SAME_LOWER" => Some(false),
@@ -72,52 +131,41 @@ pub(super) fn read_window(
             )));
         }
     };
+    let mut open = Vec::new();
     for (axis, window) in window.axes.iter_mut().enumerate() {
         let total = match at_end {
-            Some(_) => same_padding(node, *window, axis, &x[axis + 2])?,
-            None => 0,
+            Some(_) => same_padding(*window, &x[axis + 2])?,
+            None => Dim::from(0i64),
         };
-        let (less, more) = (total / 2, total - total / 2);
-        (window.before, window.after) =
-            if at_end == Some(false) { (more, less) } else { (less, more) };
+        let total = node.facts().simplify(&total);
+        let less = total.floor_div(&Dim::from(2i64));
+        let before = if at_end == Some(false) { &total - &less } else { less };
+        let (all, first) = match (total.as_const(), before.as_const()) {
+            (Some(all), Some(first)) => (all, first),
+            _ => {
+                let (of, stride) = (x[axis + 2].clone(), window.stride);
+                open.push(OpenPadding { axis: axis + 2, of, stride, before, total });
+                let all = (window.span() - stride).max(0);
+                (all, if at_end == Some(false) { all - all / 2 } else { all / 2 })
+            }
+        };
+        (window.before, window.after) = (first, all - first);
     }
-    Ok(window)
+    Ok((window, open))
 }
 
-/// The padding with which there are as many windows as strides in the extent. One that is not known is
-/// a multiple of the stride, if it may be.
-fn same_padding(
-    node: &mut Node<'_, '_>,
-    window: AxisWindow,
-    axis: usize,
-    extent: &Dim,
-) -> Result<i64, NodeError> {
-    let AxisWindow { taps, stride, dilation, .. } = window;
-    let too_large = || NodeError::new("the window is too large");
-    let span = (taps - 1)
-        .checked_mul(dilation)
-        .and_then(|span| span.checked_add(1))
-        .ok_or_else(too_large)?;
+/// The padding with which there are as many windows as strides in the extent.
+fn same_padding(window: AxisWindow, extent: &Dim) -> Result<Dim, NodeError> {
+    let (span, stride) = (window.span(), window.stride);
+    if span > MOST {
+        return Err(NodeError::new("the window is too large"));
+    }
     if stride == 1 {
-        return Ok(span - 1);
+        return Ok(Dim::from(span - 1));
     }
-    let multiple = extent.floor_div(&Dim::from(stride)) * stride;
-    if extent.as_const().is_none() && node.is_same(std::slice::from_ref(extent), &[multiple]) {
-        return Ok((span - stride).max(0));
-    }
-    let Some(extent) = extent.as_const() else {
-        return Err(NodeError::new(format!(
-            "with `auto_pad` and a stride, dimension {} of input 0 must be known, but it is {extent}",
-            axis + 2
-        ))
-        .pin([extent]));
-    };
-    let windows = extent.checked_add(stride - 1).ok_or_else(too_large)? / stride;
-    let covered = (windows - 1)
-        .checked_mul(stride)
-        .and_then(|covered| covered.checked_add(span))
-        .ok_or_else(too_large)?;
-    Ok((covered - extent).max(0))
+    let covered = extent.ceil_div(&Dim::from(stride)) * stride + Dim::from(span - stride);
+    let padding = covered - extent.clone();
+    Ok(if span < stride { padding.maximum(&Dim::from(0i64)) } else { padding })
 }
 
 /// The operator for so many spatial axes.
@@ -141,7 +189,8 @@ pub(super) fn convolve(
     weight: ExprId,
     bias: Option<ExprId>,
 ) -> Result<ExprId, NodeError> {
-    let window = conv_window(node, x, weight)?;
+    let kernel = kernel_of(node, x, weight)?;
+    let (window, x) = read_padded(node, x, kernel, true, None)?;
     convolve_by(node, &window, [Some(x), Some(weight), bias], 0, None)
 }
 
@@ -165,6 +214,17 @@ pub(super) fn conv_window(
     x: ExprId,
     weight: ExprId,
 ) -> Result<Window, NodeError> {
+    let kernel = kernel_of(node, x, weight)?;
+    let x_shape = node.shape(x)?;
+    read_window(node, &x_shape, kernel, true)
+}
+
+/// The extents of a convolution's kernel, if they are known.
+fn kernel_of(
+    node: &Node<'_, '_>,
+    x: ExprId,
+    weight: ExprId,
+) -> Result<Option<Vec<i64>>, NodeError> {
     let (x_shape, w_shape) = (node.shape(x)?, node.shape(weight)?);
     if w_shape.rank() != x_shape.rank() {
         return Err(NodeError::new(format!(
@@ -173,8 +233,7 @@ pub(super) fn conv_window(
             x_shape.rank()
         )));
     }
-    let kernel = w_shape.iter().skip(2).map(Dim::as_const).collect();
-    read_window(node, &x_shape, kernel, true)
+    Ok(w_shape.iter().skip(2).map(Dim::as_const).collect())
 }
 
 /// `MaxPool`-1, -8 (indices as a second output), -10 (`ceil_mode`, `dilations`), -11, -12 (8-bit
@@ -184,7 +243,13 @@ pub(super) fn max_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x_shape = node.shape(x)?;
     let ceil_mode = if node.version >= 10 { node.attrs.flag("ceil_mode", false)? } else { false };
     let column_major = node.version >= 8 && node.attrs.flag("storage_order", false)?;
-    let window = read_window(node, &x_shape, None, node.version >= 10)?;
+    let has_dilations = node.version >= 10;
+    let (window, x) = if node.wants_output(1) {
+        (read_window(node, &x_shape, None, has_dilations)?, x)
+    } else {
+        let least = node.tensor(x)?.dtype.int_range().map_or(f64::NEG_INFINITY, |all| all.0 as f64);
+        read_padded(node, x, None, has_dilations, Some(least))?
+    };
     let op = of_rank(nn::max_pool, window.axes.len())?;
     let mut outputs = vec![node.call_with(op, &[x], &MaxPoolAttrs::new(&window, ceil_mode))?];
     if node.wants_output(1) {

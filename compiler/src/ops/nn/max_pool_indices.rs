@@ -133,8 +133,9 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let x = cx.arg(0)?;
     let (shape, index_dtype) = cx.result();
     let (input, dtype) = (cx.dag.shape(x)[2..].to_vec(), cx.dag.dtype(x));
-    let greatest = window.reduce(cx, x, &shape, BinaryOp::Max, dtype);
-    let guard = window.overhangs(&input, &shape[2..]);
+    let ceil = attrs.ceil_mode;
+    let greatest = window.reduce(cx, x, &shape, ceil, (BinaryOp::Max, dtype));
+    let guard = window.overhangs(cx, [cx.dag.shape(x), &shape], ceil).contains(&true);
     let none = identity(BinaryOp::Min, index_dtype);
     let dense = MaxPoolIndicesAttrs { column_major: false, ..attrs.clone() }.distances(&input);
     let (op, taps) = (cx.op.name, window.taps());

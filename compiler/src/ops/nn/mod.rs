@@ -50,7 +50,13 @@ pub use winograd::{CONV2D_WINOGRAD, WinogradConv2dAttrs};
 
 pub use crate::te::topi::winograd::Winograd;
 
-use super::Input;
+use super::{Input, Op};
+
+/// Whether an operator goes over its first argument, `(N, C, spatial…)`, in windows.
+pub(crate) fn has_windows(op: Op) -> bool {
+    let of_rank = |rank| [conv(rank), max_pool(rank), avg_pool(rank)].into_iter().flatten();
+    (1..=3).flat_map(of_rank).chain([&MAX_POOL_INDICES]).any(|def| op.is(def))
+}
 
 /// The inputs of an operator of one argument.
 const X: &[Input] = &[Input::required("x")];

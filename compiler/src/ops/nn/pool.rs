@@ -288,12 +288,21 @@ impl Window {
         Window { axes: taps.iter().map(axis).collect() }
     }
 
-    /// Whether some window reaches beyond the input, as ceil mode or padding make it.
-    pub(super) fn overhangs(&self, input: &[i64], output: &[i64]) -> bool {
-        self.axes.iter().zip(input).zip(output).any(|((axis, &extent), &windows)| {
-            let start = (windows - 1).saturating_mul(axis.stride) - axis.before;
-            axis.before > 0 || start.saturating_add(axis.span() - 1) >= extent
-        })
+    /// Along which axes some window reaches beyond the input, as ceil mode or padding make it, or may for
+    /// other extents that a run says.
+    pub(super) fn overhangs(
+        &self,
+        cx: &Compute<'_>,
+        [x, shape]: [&[i64]; 2],
+        ceil: bool,
+    ) -> Vec<bool> {
+        let overhangs = |(number, axis): (usize, &AxisWindow)| {
+            let start = (shape[number + 2] - 1).saturating_mul(axis.stride) - axis.before;
+            let may =
+                cx.open_axes.contains(&(number + 2)) && (axis.after > 0 || ceil && axis.span() > 1);
+            may || axis.before > 0 || start.saturating_add(axis.span() - 1) >= x[number + 2]
+        };
+        self.axes.iter().enumerate().map(overhangs).collect()
     }
 
     /// `combiner` over the windows of elements as `dtype`; what is outside of the input counts as the
@@ -304,8 +313,8 @@ impl Window {
         cx: &mut Compute<'_>,
         x: StageId,
         shape: &[i64],
-        combiner: BinaryOp,
-        dtype: DType,
+        ceil: bool,
+        (combiner, dtype): (BinaryOp, DType),
     ) -> StageId {
         let (input, output) = match cx.open_axes.iter().any(|&axis| axis >= 2) {
             // What there is for each element of a large result.
@@ -313,14 +322,14 @@ impl Window {
             false => (cx.dag.shape(x)[2..].to_vec(), shape[2..].to_vec()),
         };
         if !self.is_less_by_axis(&input, &output) {
-            return self.reduce_at_once(cx, x, shape, combiner, dtype);
+            return self.reduce_at_once(cx, x, shape, ceil, (combiner, dtype));
         }
         let (mut stage, mut between) = (x, cx.dag.shape(x).to_vec());
         for axis in 0..self.axes.len() {
             between[axis + 2] = shape[axis + 2];
             let mut along = Window::dense(&vec![1; self.axes.len()]);
             along.axes[axis] = self.axes[axis];
-            stage = along.reduce_at_once(cx, stage, &between, combiner, dtype);
+            stage = along.reduce_at_once(cx, stage, &between, ceil, (combiner, dtype));
         }
         stage
     }
@@ -343,12 +352,12 @@ impl Window {
         cx: &mut Compute<'_>,
         x: StageId,
         shape: &[i64],
-        combiner: BinaryOp,
-        dtype: DType,
+        ceil: bool,
+        (combiner, dtype): (BinaryOp, DType),
     ) -> StageId {
+        let guard = self.overhangs(cx, [cx.dag.shape(x), shape], ceil).contains(&true);
         let input = cx.dag.shape(x)[2..].to_vec();
         let neutral = identity(combiner, dtype);
-        let guard = self.overhangs(&input, &shape[2..]);
         let (op, taps) = (cx.op.name, self.taps());
         let stage = cx.dag.reduce(op, shape, dtype, combiner, &taps, |dag, index, by| {
             let (places, inside) = self.read(&index[2..], by, &input);
@@ -385,9 +394,9 @@ enum Count {
 }
 
 fn compute_max(cx: &mut Compute<'_>) -> Stages {
-    let window = cx.attrs::<MaxPoolAttrs>()?.window()?;
+    let attrs: MaxPoolAttrs = cx.attrs()?;
     let (x, (shape, dtype)) = (cx.arg(0)?, cx.result());
-    Ok(vec![window.reduce(cx, x, &shape, BinaryOp::Max, dtype)])
+    Ok(vec![attrs.window()?.reduce(cx, x, &shape, attrs.ceil_mode, (BinaryOp::Max, dtype))])
 }
 
 fn compute_avg(cx: &mut Compute<'_>) -> Stages {
@@ -396,13 +405,13 @@ fn compute_avg(cx: &mut Compute<'_>) -> Stages {
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
     let wide = dtype.accumulator();
-    let sum = window.reduce(cx, x, &shape, BinaryOp::Add, wide);
+    let sum = window.reduce(cx, x, &shape, attrs.ceil_mode, (BinaryOp::Add, wide));
+    let overhangs = window.overhangs(cx, [cx.dag.shape(x), &shape], attrs.ceil_mode);
     let input = cx.dag.shape(x)[2..].to_vec();
     let op = cx.op.name;
-    let counts: Vec<Count> = (window.axes.iter().zip(&input).zip(&shape[2..]))
-        .map(|((axis, &extent), &windows)| {
-            let along = Window { axes: vec![*axis] };
-            if !along.overhangs(&[extent], &[windows]) {
+    let counts: Vec<Count> = (window.axes.iter().zip(overhangs).zip(&input).zip(&shape[2..]))
+        .map(|(((axis, overhangs), &extent), &windows)| {
+            if !overhangs {
                 return Count::Taps(axis.taps);
             }
             // What ceil mode has beyond the padding never counts.

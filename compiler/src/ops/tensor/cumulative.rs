@@ -110,14 +110,19 @@ struct Lines<'a> {
     result: BufferId,
     shape: &'a [i64],
     axis: usize,
-    /// Whether a run says how long lines are.
-    is_open: bool,
+    /// The axes whose extents a run says.
+    open_axes: &'a [usize],
     dtype: DType,
 }
 
 impl Lines<'_> {
     fn extent(&self) -> i64 {
         self.shape[self.axis]
+    }
+
+    /// Whether a run says how long lines are.
+    fn is_open(&self) -> bool {
+        self.open_axes.contains(&self.axis)
     }
 
     /// The place of a step in the line that an index is in.
@@ -143,7 +148,7 @@ impl Lines<'_> {
             let outer = vars[..axes].iter().zip(self.shape).rev();
             outer.fold(stmt, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body))
         };
-        if self.extent() == 0 && !self.is_open {
+        if self.extent() == 0 && !self.is_open() {
             return Stmt::nop();
         } else if self.axis + 1 < self.shape.len() {
             let inner = &vars[self.axis + 1..];
@@ -152,9 +157,11 @@ impl Lines<'_> {
             return self.side_by_side(dag, &[index]);
         }
         let beside = self.axis - 1;
-        let (whole, rest) = (self.shape[beside] / LINES, self.shape[beside] % LINES);
+        // Of as many lines as a run says, there may be none to go beside another one.
+        let together = if self.open_axes.contains(&beside) { 1 } else { LINES };
+        let (whole, rest) = (self.shape[beside] / together, self.shape[beside] % together);
         let mut parts = Vec::new();
-        for (first, count, lines) in [(0, whole, LINES), (whole * LINES, rest, 1)] {
+        for (first, count, lines) in [(0, whole, together), (whole * together, rest, 1)] {
             if count == 0 {
                 continue;
             }
@@ -209,7 +216,7 @@ impl Lines<'_> {
         };
         let first = dag.func.store(self.result, self.at(index, 0.into()), first);
         let mut first = nest(inner.to_vec(), extents, self.dtype, first);
-        if self.is_open {
+        if self.is_open() {
             // A line may have no first step.
             first = Stmt::if_then(extent_of(self.extent(), true).greater(0), first);
         }
@@ -219,7 +226,7 @@ impl Lines<'_> {
         let next = combined(self.combiner, before, self.element(dag, index, read));
         let next = dag.func.store(self.result, self.at(index, now + 1), next);
         let next = nest(inner.to_vec(), extents, self.dtype, next);
-        let rest = extent_of(self.extent() - 1, self.is_open);
+        let rest = extent_of(self.extent() - 1, self.is_open());
         let steps = Stmt::for_loop(step, 0.into(), rest, ForKind::Serial, next);
         Stmt::seq([first, steps])
     }
@@ -231,10 +238,10 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let (shape, dtype) = cx.result();
     let axis = cx.axis(attrs.axis, shape.len())?;
     let wide = dtype.accumulator();
-    let is_open = cx.open_axes.contains(&axis);
+    let open_axes = cx.open_axes;
     let all = cx.dag.statement(cx.op.name, &shape, wide, &[x], |dag, result| {
         let (attrs, shape) = (&attrs, &shape[..]);
-        Lines { combiner, attrs, x, result, shape, axis, is_open, dtype: wide }.all(dag)
+        Lines { combiner, attrs, x, result, shape, axis, open_axes, dtype: wide }.all(dag)
     });
     if wide == dtype {
         return Ok(vec![all]);

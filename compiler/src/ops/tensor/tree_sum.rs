@@ -213,6 +213,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let columns = cx.dag.shape(x)[1];
     let (trees, nodes) = (cx.dag.shape(feature)[0], cx.dag.shape(feature)[1]);
     let Some(depth) = depth_of(nodes) else { return cx.unsupported("of trees that lack nodes") };
+    let is_open = cx.open_axes.contains(&0);
     let sums = cx.dag.statement(cx.op.name, &shape, dtype, &args, |dag, result| {
         let (x, feature, threshold, leaves) = (x, feature, threshold, leaves);
         let mut all = Trees {
@@ -232,6 +233,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         };
         match attrs.form {
             TreeForm::Branches => all.branches(),
+            TreeForm::Chains if is_open => all.row_by_row(),
             TreeForm::Chains if attrs.levels == 0 => all.chains(),
             TreeForm::Chains => all.levels(attrs.levels),
         }
@@ -334,6 +336,16 @@ impl<'d> Trees<'d> {
         let zeros = self.zeros();
         let size = (self.rows / parts.max(1)).max(1);
         Stmt::seq([zeros, in_runs(self, "part", self.rows, size, body)])
+    }
+
+    /// One row after the other, of which there need not be another one to go beside it.
+    fn row_by_row(&mut self) -> Stmt {
+        let zeros = self.zeros();
+        let (row, at) = self.new_loop("row");
+        let trees = in_runs(self, "block", self.trees, CHAINS, |all, tree, trees| {
+            all.chain(all.depth, &at, 1, tree, trees, &|_, _| PrimExpr::index(0))
+        });
+        Stmt::seq([zeros, in_loop(row, self.rows, ForKind::Serial, trees)])
     }
 
     fn chains(&mut self) -> Stmt {

@@ -74,6 +74,23 @@ fn own_dims(function: &Function) -> Vec<Dim> {
     dims
 }
 
+/// How many elements there are along the last three or more open axes of a tensor, closed ones left out.
+fn open_elements(function: &Function) -> Vec<Dim> {
+    let mut found: Vec<Dim> = Vec::new();
+    for id in function.ids() {
+        for tensor in tensor_types(function.ty(id)) {
+            let open: Vec<&Dim> = tensor.shape.iter().filter(|dim| !dim.is_const()).collect();
+            for last in 3..=open.len() {
+                let elements: Dim = open[open.len() - last..].iter().copied().product();
+                if !found.contains(&elements) {
+                    found.push(elements);
+                }
+            }
+        }
+    }
+    found
+}
+
 /// The sizes, and the dimensions that a function has.
 fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
     let mut dims: Vec<Dim> = sizes.iter().map(|size| Dim::symbol(size.name.as_str())).collect();
@@ -246,7 +263,9 @@ impl Known {
         let products = single.iter().enumerate().flat_map(|(at, (a, is_own))| {
             single[at..].iter().map(move |(b, both)| (a * b, *is_own && *both))
         });
-        let known = single.iter().cloned().chain(products).filter_map(|(dim, is_own)| {
+        let whole = open_elements(function).into_iter().map(|elements| (elements, true));
+        let known = single.iter().cloned().chain(products).chain(whole);
+        let known = known.filter_map(|(dim, is_own)| {
             let values: Option<Vec<i64>> =
                 samples.iter().chain(edges).map(|sample| sizes.value(&dim, sample)).collect();
             Some(KnownDim { values: values?, expr: sizes.extent(&dim, vars)?, is_own })
@@ -344,17 +363,23 @@ impl Known {
         all: &[Option<&Stage>],
     ) -> Option<Option<PrimExpr>> {
         let StageKind::Concat { axis, parts } = &dag.stages[id].kind else { return Some(None) };
-        let mut offsets = Vec::with_capacity(parts.len());
+        let offset = |stage: &&Stage, number: usize| match &stage.kind {
+            StageKind::Concat { parts, .. } => Some(parts.get(number)?.offset),
+            _ => None,
+        };
+        let known = |values: Seen<i64>| match is_one(&values) {
+            true => Some(PrimExpr::index(values[0]?)),
+            false => self.number(&values),
+        };
+        let mut offsets: Vec<PrimExpr> = Vec::with_capacity(parts.len());
         for number in 0..parts.len() {
-            let offset = |stage: &&Stage| match &stage.kind {
-                StageKind::Concat { parts, .. } => Some(parts.get(number)?.offset),
-                _ => None,
-            };
-            let values = each(all, offset)?;
-            offsets.push(match is_one(&values) {
-                true => PrimExpr::index(values[0]?),
-                false => self.number(&values)?,
+            let next = known(each(all, |stage| offset(stage, number))?).or_else(|| {
+                // The part before is a dimension, if all up to it are none.
+                let before = number.checked_sub(1)?;
+                let extent = |stage: &&Stage| Some(offset(stage, number)? - offset(stage, before)?);
+                Some(offsets[before].clone() + known(each(all, extent)?)?)
             });
+            offsets.push(next?);
         }
         if offsets.iter().all(|offset| offset.as_int().is_some()) {
             return Some(None);
