@@ -3,6 +3,7 @@
 mod best;
 mod equal;
 mod images;
+mod several;
 mod slices;
 
 use super::*;
@@ -190,13 +191,18 @@ fn check_sizes(
                 let found = loaded.run(&inputs).unwrap();
                 for (found, expected) in found.iter().zip(&expected) {
                     assert_eq!(found.ty(), expected.ty());
-                    let [a, b] = [found, expected].map(|value| value.to_f64_vec().unwrap());
+                    let [a, b] = [found, expected].map(numbers);
                     let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
                     assert!(a.iter().zip(&b).all(near), "{backend}, {sizes:?}: {a:?}, {b:?}");
                 }
             }
         }
     }
+}
+
+fn numbers(value: &Constant) -> Vec<f64> {
+    let integers = || value.to_i64_vec().map(|values| values.iter().map(|&v| v as f64).collect());
+    value.to_f64_vec().or_else(integers).unwrap()
 }
 
 /// The same for a model with the input `x`, `[batch, 4, 6]`.

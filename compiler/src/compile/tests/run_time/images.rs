@@ -2,6 +2,8 @@
 
 use super::*;
 
+const UNKNOWN: [ModelDim; 4] = [const { ModelDim::Unknown }; 4];
+
 #[test]
 fn images_may_have_any_extents() {
     let extents = [ModelDim::from(1), ModelDim::from(3), ModelDim::from("h"), ModelDim::from("w")];
@@ -27,6 +29,58 @@ fn images_may_have_any_extents() {
     let dims = [("h", 8..=21), ("w", 9..=33)];
     let runs: &[&[u64]] = &[&[21, 33], &[8, 9], &[9, 10], &[16, 32], &[17, 31]];
     check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 3, sizes[0], sizes[1]]]);
+}
+
+/// Windows that reach beyond the image for some extents, and for others not.
+#[test]
+fn windows_overhang_images_of_some_extents() {
+    let extents = [ModelDim::from(2), ModelDim::from(3), ModelDim::from("h"), ModelDim::from("w")];
+    let ints = |name, values: &[i64]| (name, values.to_vec().into());
+    let same = |which: &'static str| ("auto_pad", which.into());
+    let (twos, threes) = (ints("strides", &[2, 2]), ints("kernel_shape", &[3, 3]));
+    let (ceil, after) = (("ceil_mode", 1.into()), ints("pads", &[0, 0, 1, 1]));
+    let with_padding = ("count_include_pad", 1.into());
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &extents)
+        .initializer("w", &rows(&[4, 3, 3, 3]))
+        .node("MaxPool", &["x"], &["a"], &[threes.clone(), twos.clone(), ceil.clone()])
+        .node("AveragePool", &["x"], &["b"], &[threes.clone(), twos.clone(), ceil.clone()])
+        .node("MaxPool", &["x"], &["c"], &[threes.clone(), twos.clone(), after.clone()])
+        .node("AveragePool", &["x"], &["d"], &[threes.clone(), twos.clone(), after, with_padding])
+        .node("MaxPool", &["x"], &["e", "at"], &[threes.clone(), twos.clone(), ceil])
+        .node("Conv", &["x", "w"], &["f"], &[same("SAME_UPPER"), twos.clone()])
+        .node("Conv", &["x", "w"], &["g"], &[same("SAME_LOWER"), ints("strides", &[3, 2])])
+        .node("MaxPool", &["x"], &["h1"], &[same("SAME_UPPER"), threes, twos]);
+    let outputs = ["a", "b", "c", "d", "e", "f", "g", "h1"];
+    let builder = outputs
+        .into_iter()
+        .fold(builder, |builder, output| builder.output(output, DType::F32, &UNKNOWN))
+        .output("at", DType::I64, &UNKNOWN);
+    let dims = [("h", 3..=8), ("w", 3..=19)];
+    let runs: &[&[u64]] = &[&[8, 19], &[3, 3], &[4, 5], &[7, 8], &[5, 18], &[6, 6]];
+    check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![2, 3, sizes[0], sizes[1]]]);
+}
+
+#[test]
+fn images_smaller_than_a_window_are_refused() {
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &[ModelDim::from(1), ModelDim::from(2), ModelDim::from("n")])
+        .node(
+            "MaxPool",
+            &["x"],
+            &["y"],
+            &[("kernel_shape", vec![2].into()), ("strides", vec![2].into())],
+        )
+        .output("y", DType::F32, &UNKNOWN[..3]);
+    let options = CompileOptions { dims: [("n".to_owned(), (1..=9).into())].into(), ..options() };
+    for loaded in load(&run(&model(builder), &options).unwrap().model, &options) {
+        let problem = loaded.run(&[rows(&[1, 2, 1])]).unwrap_err().to_string();
+        assert!(problem.contains("`n` is 2..=9"), "{problem}");
+        assert_eq!(
+            loaded.run(&[rows(&[1, 2, 3])]).unwrap()[0].ty().shape.as_consts().unwrap(),
+            [1, 2, 1]
+        );
+    }
 }
 
 /// Only the weights tell the channels.
@@ -138,15 +192,18 @@ fn images_may_become_as_large_as_images_of_other_sizes() {
     check("asymmetric", &[("mode", "cubic".into()), ("exclude_outside", 1.into())]);
 }
 
-/// Padding that depends on the size is that of multiples of the stride.
+/// Padding that a mean leaves out is that of multiples of the stride.
 #[test]
-fn windows_with_automatic_padding_go_over_whole_strides() {
+fn means_with_automatic_padding_go_over_whole_strides() {
     let image = [ModelDim::from(1), ModelDim::from(2), ModelDim::from("side"), ModelDim::from(6)];
-    let attrs = [("auto_pad", "SAME_UPPER".into()), ("strides", vec![2, 2].into())];
+    let attrs = [
+        ("auto_pad", "SAME_UPPER".into()),
+        ("strides", vec![2, 2].into()),
+        ("kernel_shape", vec![3, 3].into()),
+    ];
     let builder = ModelBuilder::new(13)
         .input("x", DType::F32, &image)
-        .initializer("w", &rows(&[4, 2, 3, 3]))
-        .node("Conv", &["x", "w"], &["y"], &attrs)
+        .node("AveragePool", &["x"], &["y"], &attrs)
         .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
     let model = model(builder);
     let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], 6]];

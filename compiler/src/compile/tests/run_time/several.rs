@@ -1,0 +1,97 @@
+//! Operators beside and along several axes whose extents each run has of its own.
+
+use super::*;
+
+const UNKNOWN: [ModelDim; 4] = [const { ModelDim::Unknown }; 4];
+
+#[test]
+fn running_sums_have_open_axes_beside_them() {
+    let axis = Constant::from_i64(&[], &[1]).unwrap();
+    let sizes = [ModelDim::from("b"), ModelDim::from("t")];
+    for (exclusive, reverse) in [(0, 0), (1, 1)] {
+        let attrs = [("exclusive", exclusive.into()), ("reverse", reverse.into())];
+        let builder = ModelBuilder::new(14)
+            .input("x", DType::F32, &sizes)
+            .initializer("axis", &axis)
+            .node("CumSum", &["x", "axis"], &["y"], &attrs)
+            .output("y", DType::F32, &UNKNOWN[..2]);
+        let runs: &[&[u64]] = &[&[9, 20], &[1, 1], &[4, 7], &[5, 19]];
+        check_sizes(&model(builder), &[("b", 1..=9), ("t", 1..=20)], runs, |sizes| {
+            vec![sizes.to_vec()]
+        });
+    }
+}
+
+#[test]
+fn parts_of_different_sizes_are_joined() {
+    let part = |size: &str| [ModelDim::from(2), ModelDim::from(size), ModelDim::from(3)];
+    for [a, b, c] in [["a", "b", "c"], ["a", "b", "b"], ["a", "b", "a"]] {
+        let builder = ModelBuilder::new(13)
+            .input("x", DType::F32, &part(a))
+            .input("y", DType::F32, &part(b))
+            .input("z", DType::F32, &part(c))
+            .node("Concat", &["x", "y", "z"], &["all"], &[("axis", 1.into())])
+            .output("all", DType::F32, &UNKNOWN[..3]);
+        let dims = [("a", 1..=9), ("b", 1..=5), ("c", 2..=7)];
+        let dims = &dims[..if c == "c" { 3 } else { 2 }];
+        let runs = [[9, 5, 7], [1, 1, 2], [3, 4, 5], [8, 1, 7]];
+        let runs: Vec<&[u64]> = runs.iter().map(|run| &run[..dims.len()]).collect();
+        check_sizes(&model(builder), dims, &runs, |sizes| {
+            let size = |name: &str| sizes[dims.iter().position(|dim| dim.0 == name).unwrap()];
+            [a, b, c].iter().map(|name| vec![2, size(name), 3]).collect()
+        });
+    }
+}
+
+#[test]
+fn elements_of_three_and_four_open_axes_are_counted() {
+    let sizes = ["a", "b", "h", "w"].map(ModelDim::from);
+    let axes = [("axes", vec![0, 2, 3].into()), ("keepdims", 0.into())];
+    let flat = Constant::from_i64(&[1], &[-1]).unwrap();
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &sizes)
+        .initializer("flat", &flat)
+        .node("ReduceMean", &["x"], &["mean"], &axes)
+        .node("NonZero", &["x"], &["at"], &[])
+        .node("Reshape", &["x", "flat"], &["line"], &[])
+        .output("mean", DType::F32, &UNKNOWN[..1])
+        .output("at", DType::I64, &UNKNOWN[..2])
+        .output("line", DType::F32, &UNKNOWN[..1]);
+    let dims = [("a", 1..=2), ("b", 1..=3), ("h", 1..=5), ("w", 1..=9)];
+    let runs: &[&[u64]] = &[&[2, 3, 5, 9], &[1, 1, 1, 1], &[1, 2, 3, 4], &[2, 1, 5, 2]];
+    check_sizes(&model(builder), &dims, runs, |sizes| vec![sizes.to_vec()]);
+}
+
+/// Trees of two levels, of which a leaf has two numbers.
+#[test]
+fn forests_have_any_number_of_rows() {
+    let forest = |rows: &str, form: &str| {
+        let text = format!(
+            "def @main(%x: Tensor[({rows}, 3), float32], %feature: Tensor[(40, 3), float32],
+                %threshold: Tensor[(40, 3), float32], %leaves: Tensor[(40, 4, 2), float32])
+                -> Tensor[({rows}, 2), float32] {{
+                let %columns = cast(%feature, dtype=\"int32\");
+                tree_sum(%x, %columns, %threshold, %leaves, {form})
+            }}"
+        );
+        Model::from_module("forest", crate::graph::parse_module(&text).unwrap())
+    };
+    let parameters = [rows(&[40, 3]), rows(&[40, 3]), rows(&[40, 4, 2])];
+    for form in
+        ["form=\"branches\", levels=0", "form=\"chains\", levels=0", "form=\"chains\", levels=2"]
+    {
+        let open = CompileOptions { dims: [("n".to_owned(), (1..=70).into())].into(), ..options() };
+        let loaded = load(&run(&forest("n", form), &open).unwrap().model, &open);
+        for count in [70, 1, 2, 33] {
+            let inputs = [&[rows(&[count, 3])][..], &parameters].concat();
+            let expected = run_alone(&forest(&count.to_string(), form), &options(), &inputs);
+            for loaded in &loaded {
+                let [found, expected] =
+                    [&loaded.run(&inputs).unwrap(), &expected].map(|of| numbers(&of[0]));
+                let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+                assert!(found.iter().zip(&expected).all(near), "{form}, {count}: {found:?}");
+                assert_eq!(found.len(), expected.len());
+            }
+        }
+    }
+}
