@@ -12,7 +12,7 @@ use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef};
 use crate::te::{ComputeDag, StageId};
-use crate::tir::{Intrinsic, PrimExpr};
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// What numbers of a grid mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -293,7 +293,10 @@ impl Axis<'_> {
                     / self.float(2.0)
             }
             GridCoordinates::Corners => {
-                (number + self.float(1.0)) / self.float(2.0) * self.float(extent - 1.0)
+                let part = (number + self.float(1.0)) / self.float(2.0);
+                // Of the same form for two elements as for more, as a run may have.
+                let (lhs, rhs) = (Box::new(part), Box::new(self.float(extent - 1.0)));
+                PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs }
             }
             GridCoordinates::Pixels => number,
         };
