@@ -51,23 +51,26 @@ fn run(func: &PrimFunc, args: &[Vec<u8>], target: &Target) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_errors_of_the_polynomials_are_as_documented() {
-    let inputs = sweep();
+    // Of millions of points, those at which some level is off by most.
+    let worst =
+        [78.325_63, -8.470_96, 3.945_903_3, -2.089_461_6, -1.225_959_7, -1.946_818_1, 1.915_915_9];
+    let inputs: Vec<f32> = sweep().into_iter().chain(worst).collect();
     let args = [f32_bytes(inputs.iter().copied()), vec![0; inputs.len() * 4]];
     // The table of `lower_intrin`.
     for (intrinsic, limit) in [
-        (Intrinsic::Exp, 2.2),
+        (Intrinsic::Exp, 2.5),
         (Intrinsic::Log, 1.0),
-        (Intrinsic::Tanh, 5.0),
+        (Intrinsic::Tanh, 6.5),
         (Intrinsic::Erf, 6.0),
-        (Intrinsic::Sigmoid, 3.0),
+        (Intrinsic::Sigmoid, 3.6),
         (Intrinsic::Atan, 3.0),
         (Intrinsic::Asin, 3.0),
         (Intrinsic::Acos, 3.0),
         (Intrinsic::Sin, 1.6),
         (Intrinsic::Cos, 1.6),
         (Intrinsic::Tan, 3.4),
-        (Intrinsic::Sinh, 2.6),
-        (Intrinsic::Cosh, 2.6),
+        (Intrinsic::Sinh, 3.5),
+        (Intrinsic::Cosh, 3.5),
         (Intrinsic::Asinh, 2.2),
         (Intrinsic::Acosh, 2.2),
         (Intrinsic::Atanh, 2.2),
@@ -151,7 +154,7 @@ fn bounded_exponentials_are_right_where_denormal_numbers_are_flushed() {
                     // Next to the least number, an error decides whether it is one.
                     true => f64::from(y) <= least,
                     false => {
-                        (f64::from(y) - expected).abs() <= 3.2 * ulp(expected)
+                        (f64::from(y) - expected).abs() <= 3.6 * ulp(expected)
                             || (y.is_nan() && expected.is_nan())
                             || (y == 0.0 && expected < least * 1.000_001)
                     }
