@@ -160,11 +160,11 @@ impl RunTimeSizes {
             while let Some(ty) = types.pop() {
                 types.extend(ty.as_tuple().into_iter().flatten());
                 for extent in ty.as_tensor().into_iter().flat_map(|ty| ty.shape.iter()) {
-                    extents.entry((extent, 0)).or_insert(id);
+                    extents.entry(extent).or_insert((0, id));
                 }
             }
             for extent in windows(function, id) {
-                extents.entry((extent, 1)).or_insert(id);
+                extents.insert(extent, (1, id));
             }
         }
         let mut report = Report::new();
@@ -180,14 +180,17 @@ impl RunTimeSizes {
         }
         let mut facts = function.facts().clone();
         let is_size = |facts: &Facts, extent: &Dim| facts.bounds_of(extent).lower >= Some(0);
-        for ((whole, least), id) in extents {
-            let above = whole - &Dim::from(least);
-            let extent = &above;
-            let symbols: Vec<Symbol> = extent.symbols().into_iter().collect();
+        for (whole, (least, id)) in extents {
+            let symbols: Vec<Symbol> = whole.symbols().into_iter().collect();
             let numbers = symbols
                 .iter()
                 .map(|symbol| self.sizes.iter().position(|size| size.name == symbol.name()));
             let Some(numbers) = numbers.collect::<Option<Vec<usize>>>() else { continue };
+            // Of what a run finds there may be too little for a window.
+            let is_counted = numbers.iter().any(|&number| self.sizes[number].counted);
+            let least = if is_counted { 0 } else { least };
+            let above = whole - &Dim::from(least);
+            let extent = &above;
             if is_size(&facts, extent) {
                 continue;
             }
@@ -200,11 +203,7 @@ impl RunTimeSizes {
                     None => problem,
                 });
             };
-            if numbers.iter().any(|&number| self.sizes[number].counted) {
-                // Of what may be empty there may be no window.
-                if least > 0 {
-                    continue;
-                }
+            if is_counted {
                 let when = "may be below 0 for sizes that a run computes";
                 refuse(when, "pad what is shorter than a window");
                 continue;

@@ -103,20 +103,20 @@ fn sizes_that_leave_less_than_nothing_are_refused() {
         let short =
             CompileOptions { dims: [("n".to_owned(), (5..=8).into())].into(), ..open(&["n"]) };
         let refused = run(&model(windows.clone()), &short).unwrap_err().to_string();
-        assert!(refused.contains("is below 0 for the greatest size"), "{refused}");
+        assert!(refused.contains("is below 1 for the greatest size"), "{refused}");
 
         let options = open(&["n"]);
         let loaded = load(&run(&model(windows.clone()), &options).unwrap().model, &options);
-        let problem = loaded[0].run(&[rows(&[1, 1, 11])]).unwrap_err().to_string();
-        assert!(problem.contains("is 11; `n` is 12..=100"), "{problem}");
-        let found = loaded[0].run(&[rows(&[1, 1, 12])]).unwrap();
-        assert_eq!(found[0].ty().shape.as_consts().unwrap(), [1, 3, 0]);
+        let problem = loaded[0].run(&[rows(&[1, 1, 15])]).unwrap_err().to_string();
+        assert!(problem.contains("is 15; `n` is 16..=100"), "{problem}");
+        let found = loaded[0].run(&[rows(&[1, 1, 16])]).unwrap();
+        assert_eq!(found[0].ty().shape.as_consts().unwrap(), [1, 3, 1]);
 
         let options = open(&["m", "n"]);
         let loaded = load(&run(&model(of_two.clone()), &options).unwrap().model, &options);
         let inputs = |sizes: [i64; 2]| sizes.map(|size| rows(&[1, 1, size]));
         let problem = loaded[0].run(&inputs([6, 8])).unwrap_err().to_string();
-        assert!(problem.contains("`m + n` is 14, but `max(15, m + n)` is 15"), "{problem}");
+        assert!(problem.contains("`m + n` is 14, but `max(16, m + n)` is 16"), "{problem}");
         let found = loaded[0].run(&inputs([8, 9])).unwrap();
         assert_eq!(found[0].ty().shape.as_consts().unwrap(), [1, 3, 2]);
     }
