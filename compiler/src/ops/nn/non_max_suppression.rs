@@ -56,10 +56,8 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         "boxes (images, boxes, 4) and scores (images, classes, boxes) of float32 are expected, but \
          they are {boxes} and {scores}"
     );
-    let most = match scores.shape[2].as_const() {
-        Some(boxes) => boxes.min(attrs.max_output_boxes),
-        None => attrs.max_output_boxes,
-    };
+    let boxes = cx.facts.bounds_of(&scores.shape[2]).upper.unwrap_or(i64::MAX);
+    let most = boxes.min(attrs.max_output_boxes);
     let rows = scores.shape[0].clone() * scores.shape[1].clone() * Dim::from(most);
     cx.result([rows, Dim::from(3i64)], DType::I64)
 }

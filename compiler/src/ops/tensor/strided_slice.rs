@@ -163,17 +163,37 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(x.shape.iter().zip(ranges).map(|(dim, range)| range.len(dim)), x.dtype)
 }
 
-/// Only of vectors, as shapes are.
 fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     let attrs: StridedSliceAttrs = cx.attrs().ok()?;
     let (dims, ty) = values::value(cx, 0)?;
-    if ty.shape.rank() != 1 {
-        return None;
+    let axes: Option<Vec<usize>> = attrs.axes.iter().map(|&axis| cx.axis(0, axis).ok()).collect();
+    let shape = values::usizes(&ty.shape)?;
+    let View { shape, strides, start } = view(&ranges(&attrs, shape.len(), &axes?), &shape);
+    values::picked(dims, offsets(&shape, &strides, start))
+}
+
+/// The elements of a dense tensor that a slice has.
+struct View {
+    shape: Vec<usize>,
+    strides: Vec<isize>,
+    start: usize,
+}
+
+/// What ranges of the axes of a shape are.
+fn view(ranges: &[Range], shape: &[usize]) -> View {
+    let mut strides = dense_strides(shape);
+    let mut view = View { shape: Vec::with_capacity(shape.len()), strides: Vec::new(), start: 0 };
+    for (axis, range) in ranges.iter().enumerate() {
+        let (begin, len) = range.resolve(shape[axis] as i64);
+        if len > 0 {
+            // Of a tensor without elements any product of extents may leave the range.
+            let before = (begin as usize).wrapping_mul(strides[axis] as usize);
+            view.start = before.wrapping_add(view.start);
+        }
+        view.shape.push(usize::try_from(len).unwrap_or(0));
+        strides[axis] = strides[axis].wrapping_mul(range.stride as isize);
     }
-    let range = *ranges(&attrs, 1, &vec![0; attrs.axes.len()]).first()?;
-    let (begin, len) = range.resolve(i64::try_from(dims.len()).ok()?);
-    let at = |index: i64| usize::try_from(begin + index * range.stride).unwrap_or(usize::MAX);
-    values::picked(dims, (0..len).map(at))
+    View { strides, ..view }
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
@@ -181,16 +201,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let x = cx.arg(0)?;
     let axes: Vec<usize> =
         attrs.axes.iter().map(|&axis| axis_of(x, axis)).collect::<Result<_, _>>()?;
-    let mut strides = dense_strides(x.shape());
-    let mut start = 0;
-    for (axis, range) in ranges(&attrs, x.shape().len(), &axes).into_iter().enumerate() {
-        let (begin, len) = range.resolve(x.shape()[axis] as i64);
-        if len > 0 {
-            // Of a tensor without elements any product of extents may leave the range.
-            start = (begin as usize).wrapping_mul(strides[axis] as usize).wrapping_add(start);
-        }
-        strides[axis] = strides[axis].wrapping_mul(range.stride as isize);
-    }
+    let View { strides, start, .. } = view(&ranges(&attrs, x.shape().len(), &axes), x.shape());
     cx.picked(x, offsets(cx.shape(), &strides, start))
 }
 

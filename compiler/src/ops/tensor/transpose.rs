@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::Type;
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets};
-use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 use crate::tir::PrimExpr;
 
 /// Attributes of `transpose`.
@@ -23,7 +23,8 @@ pub struct TransposeAttrs {
 pub static TRANSPOSE: OpDef =
     OpDef::new("transpose", "the axes in another order", X, infer, eval, compute)
         .attributes::<TransposeAttrs>()
-        .pattern(OpPattern::Injective);
+        .pattern(OpPattern::Injective)
+        .shape_value(shape_value);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TransposeAttrs = cx.attrs()?;
@@ -40,6 +41,19 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         dims.push(x.shape[cx.axis(0, axis)?].clone());
     }
     cx.result(dims, x.dtype)
+}
+
+/// Pairs that are listed the other way round, as of padding.
+fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
+    let attrs: TransposeAttrs = cx.attrs().ok()?;
+    let (dims, ty) = values::value(cx, 0)?;
+    let shape = values::usizes(&ty.shape)?;
+    let dense = dense_strides(&shape);
+    let axes = attrs.axes.iter().map(|&axis| cx.axis(0, axis).ok());
+    let axes: Vec<usize> = axes.collect::<Option<_>>()?;
+    let turned: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
+    let strides: Vec<isize> = axes.iter().map(|&axis| dense[axis]).collect();
+    values::picked(dims, offsets(&turned, &strides, 0))
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {

@@ -95,3 +95,54 @@ fn forests_have_any_number_of_rows() {
         }
     }
 }
+
+/// PyTorch lists the widths of padding by axis, from the last one on: first those before it.
+#[test]
+fn widths_of_padding_are_put_in_order() {
+    let int = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
+    let builder = ModelBuilder::new(15)
+        .input("x", DType::F32, &[ModelDim::from(2), ModelDim::from("h"), ModelDim::from("w")])
+        .initializer("zero", &int(&[0]))
+        .initializer("four", &int(&[4]))
+        .initializer("pairs", &int(&[-1, 2]))
+        .initializer("last", &int(&[-1]))
+        .initializer("begin", &int(&[i64::MIN + 1]))
+        .initializer("flat", &int(&[-1]))
+        .node("Shape", &["x"], &["h"], &[("start", 1.into()), ("end", 2.into())])
+        .node("Shape", &["x"], &["w"], &[("start", 2.into())])
+        .node("Neg", &["h"], &["less_h"], &[])
+        .node("Neg", &["w"], &["less_w"], &[])
+        .node("Mod", &["less_h", "four"], &["rest_h"], &[])
+        .node("Mod", &["less_w", "four"], &["rest_w"], &[])
+        .node(
+            "Concat",
+            &["zero", "rest_w", "rest_h", "zero", "zero", "zero"],
+            &["widths"],
+            &[("axis", 0.into())],
+        )
+        .node("Reshape", &["widths", "pairs"], &["by_axis"], &[])
+        .node("Slice", &["by_axis", "last", "begin", "zero", "last"], &["in_order"], &[])
+        .node("Transpose", &["in_order"], &["turned"], &[("perm", vec![1, 0].into())])
+        .node("Reshape", &["turned", "flat"], &["pads"], &[])
+        .node("Pad", &["x", "pads"], &["y"], &[])
+        .output("y", DType::F32, &UNKNOWN[..3]);
+    let runs: &[&[u64]] = &[&[9, 13], &[1, 1], &[4, 8], &[5, 6]];
+    check_sizes(&model(builder), &[("h", 1..=9), ("w", 1..=13)], runs, |sizes| {
+        vec![vec![2, sizes[0], sizes[1]]]
+    });
+}
+
+/// As many boxes are kept as there are, if no limit is less.
+#[test]
+fn boxes_are_kept_without_a_limit() {
+    let builder = ModelBuilder::new(13)
+        .input("boxes", DType::F32, &[ModelDim::from(1), ModelDim::from("n"), ModelDim::from(4)])
+        .input("scores", DType::F32, &[ModelDim::from(1), ModelDim::from(2), ModelDim::from("n")])
+        .initializer("most", &Constant::from_i64(&[1], &[i64::MAX]).unwrap())
+        .node("NonMaxSuppression", &["boxes", "scores", "most"], &["kept"], &[])
+        .output("kept", DType::I64, &[ModelDim::Unknown, ModelDim::from(3)]);
+    let runs: &[&[u64]] = &[&[9], &[1], &[4]];
+    check_sizes(&model(builder), &[("n", 1..=9)], runs, |sizes| {
+        vec![vec![1, sizes[0], 4], vec![1, 2, sizes[0]]]
+    });
+}
