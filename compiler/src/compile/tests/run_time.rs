@@ -1,5 +1,6 @@
 //! Models whose runs have sizes of their own, beside those that were compiled for one size.
 
+mod attention;
 mod best;
 mod equal;
 mod images;

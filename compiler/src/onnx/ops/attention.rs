@@ -14,7 +14,8 @@ use crate::ops::nn::{
 };
 use crate::ops::reduce::MAX;
 use crate::ops::tensor::{
-    EXPAND_DIMS, ExpandDimsAttrs, STRIDED_SLICE, StridedSliceAttrs, TAKE, TakeAttrs, TakeMode,
+    EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, STRIDED_SLICE, StridedSliceAttrs, TAKE,
+    TakeAttrs, TakeMode,
 };
 
 pub(super) fn matmul(
@@ -113,7 +114,7 @@ pub(super) fn attention(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         (Some(key), Some(value)) => {
             k = node.concatenate(&[key, k], 2)?;
             v = node.concatenate(&[value, v], 2)?;
-            Some(node.known_extent(key, 2)?)
+            Some(node.shape(key)?[2].clone())
         }
         (None, None) => None,
         _ => return Err(NodeError::new("past key and past value must be given together")),
@@ -256,13 +257,46 @@ pub(in crate::onnx) fn flex_values(
     node.cast(y, dtype)
 }
 
+/// A mask with `never` for keys that it does not know, which are not attended to. One whose extent may
+/// be another than that of the keys has to be for all of them.
+fn for_all_keys(
+    node: &mut Node<'_, '_>,
+    mask: ExprId,
+    keys: &Dim,
+    never: ExprId,
+) -> Result<ExprId, NodeError> {
+    let shape = node.shape(mask)?;
+    let last = shape.rank().checked_sub(1).ok_or_else(|| missing("attn_mask"))?;
+    let given = &shape[last];
+    let is_shorter = node.facts().prove_le(given, keys) == Some(true);
+    if !is_shorter || given == keys || given.is(1) {
+        return Ok(mask);
+    }
+    if let [Some(keys), Some(given)] = [keys, given].map(Dim::as_const) {
+        let mut pad_width = vec![[0, 0]; last + 1];
+        pad_width[last][1] = keys - given;
+        let attrs = PadAttrs { pad_width, mode: PadMode::Constant };
+        return node.call_with(&PAD, &[mask, never], &attrs);
+    }
+    if node.facts().bounds_of(given).lower.is_none_or(|least| least < 2) {
+        return Err(NodeError::new(format!(
+            "the mask knows {given} of {keys} keys, but one may also stand for all of them"
+        ))
+        .pin([given]));
+    }
+    let mut rest = shape.to_vec();
+    rest[last] = keys - given;
+    let rest = node.call_with(&FULL, &[never], &FullAttrs { shape: rest })?;
+    node.concatenate(&[mask, rest], last)
+}
+
 /// What is added to the scores of `(batch, heads, queries, keys)`, if anything is: zero where a query
 /// may attend to a key, and negative infinity where not.
 fn attention_bias(
     node: &mut Node<'_, '_>,
     q: ExprId,
     k: ExprId,
-    past: Option<i64>,
+    past: Option<Dim>,
     dtype: DType,
 ) -> Result<Option<ExprId>, NodeError> {
     let (causal, mask, lengths) =
@@ -277,17 +311,7 @@ fn attention_bias(
         if node.tensor(mask)?.dtype == DType::Bool {
             mask = node.choose(mask, zero, never)?;
         }
-        let shape = node.shape(mask)?;
-        let last = shape.rank().checked_sub(1).ok_or_else(|| missing("attn_mask"))?;
-        let (keys, given) = (node.known_extent(k, 2)?, node.known_extent(mask, last)?);
-        if given < keys && given != 1 {
-            // Keys that the mask does not know are not attended to.
-            let mut pad_width = vec![[0, 0]; last + 1];
-            pad_width[last][1] = keys - given;
-            let attrs = PadAttrs { pad_width, mode: PadMode::Constant };
-            mask = node.call_with(&PAD, &[mask, never], &attrs)?;
-        }
-        bias = Some(mask);
+        bias = Some(for_all_keys(node, mask, &node.shape(k)?[2].clone(), never)?);
     }
     let mut allowed: Option<ExprId> = None;
     let mut restrict = |node: &mut Node<'_, '_>, condition: ExprId| -> Result<(), NodeError> {
@@ -298,7 +322,7 @@ fn attention_bias(
         Ok(())
     };
     if causal || left.is_some() || right.is_some() || lengths.is_some() {
-        let (queries, keys) = (node.known_extent(q, 2)?, node.known_extent(k, 2)?);
+        let (queries, keys) = (node.shape(q)?[2].clone(), node.shape(k)?[2].clone());
         let key = node.counting(keys)?;
         let lengths = match lengths {
             Some(lengths) => {
@@ -310,14 +334,18 @@ fn attention_bias(
             None => None,
         };
         // The place of each query among the keys.
-        let query = node.counting(queries)?;
-        let query = node.reshape(query, vec![queries.into(), Dim::from(1i64)])?;
+        let query = node.counting(queries.clone())?;
+        let query = node.reshape(query, vec![queries.clone(), Dim::from(1i64)])?;
         let place = match (past, lengths) {
             (None, Some(lengths)) => {
-                let offset = node.with_scalar(&SUBTRACT, lengths, queries as f64)?;
+                let queries = node.size_scalar(&queries)?;
+                let offset = node.subtract(lengths, queries)?;
                 node.add(query, offset)?
             }
-            (past, _) => node.with_scalar(&ADD, query, past.unwrap_or(0) as f64)?,
+            (past, _) => {
+                let past = node.size_scalar(&past.unwrap_or_else(|| Dim::from(0i64)))?;
+                node.add(query, past)?
+            }
         };
         if causal {
             let condition = node.call(&LESS_EQUAL, &[key, place])?;

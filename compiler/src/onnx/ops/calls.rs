@@ -1,5 +1,6 @@
 //! Short forms of calls that decompositions are made of.
 
+use super::slice::places;
 use crate::graph::ExprId;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Constant, DType, Dim};
@@ -255,9 +256,52 @@ impl Node<'_, '_> {
     }
 
     /// The numbers `0..count` as 64-bit integers.
-    pub(super) fn counting(&mut self, count: i64) -> Result<ExprId, NodeError> {
-        let numbers: Vec<i64> = (0..count).collect();
-        self.integers(&[count], &numbers)
+    pub(super) fn counting(&mut self, count: impl Into<Dim>) -> Result<ExprId, NodeError> {
+        let count = count.into();
+        match count.as_const() {
+            Some(count) => self.integers(&[count], &(0..count).collect::<Vec<i64>>()),
+            None => self.arange(0, count),
+        }
+    }
+
+    /// A size, as it is in a run: an `int64` scalar.
+    pub(super) fn size_scalar(&mut self, size: &Dim) -> Result<ExprId, NodeError> {
+        if let Some(size) = size.as_const() {
+            return Ok(self.int(size));
+        }
+        let size = self.arange(size.clone(), Dim::from(1i64))?;
+        self.reshape(size, Vec::new())
+    }
+
+    /// The first elements along an axis, as many as a size says, of which there must be enough.
+    pub(super) fn first_of(
+        &mut self,
+        value: ExprId,
+        axis: usize,
+        count: &Dim,
+    ) -> Result<ExprId, NodeError> {
+        let extent = self.shape(value)?[axis].clone();
+        if extent == *count {
+            return Ok(value);
+        }
+        if !self.is_at_least(&extent, count) {
+            return Err(NodeError::new(format!(
+                "{count} elements are needed, but there are {extent}"
+            ))
+            .pin([count, &extent]));
+        }
+        match count.as_const() {
+            Some(count) => self.slice(value, axis, 0, count),
+            None => places(self, value, axis, Dim::from(0i64), 1, count.clone()),
+        }
+    }
+
+    /// Whether a size is another or more. If it may be, and extents are found out, it is.
+    pub(super) fn is_at_least(&mut self, size: &Dim, least: &Dim) -> bool {
+        match self.facts().prove_le(least, size) {
+            Some(is) => is,
+            None => self.is_same(&[size.maximum(least)], std::slice::from_ref(size)),
+        }
     }
 
     /// The extent of an axis, which must be known.

@@ -6,9 +6,10 @@ use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::ops::attention::{expand, heads, matmul, pack, repeat_heads, rotate, unpack};
 use crate::onnx::ops::missing;
+use crate::onnx::ops::slice::places;
 use crate::ops::elementwise::{
-    ADD, CLIP, ClipAttrs, DIVIDE, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, LOGICAL_AND, MULTIPLY,
-    SUBTRACT, TANH,
+    ADD, CLIP, ClipAttrs, DIVIDE, EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, LOGICAL_AND,
+    MAXIMUM, MINIMUM, MULTIPLY, SUBTRACT, TANH,
 };
 use crate::ops::nn::{MATMUL, MatmulAttrs, SOFTMAX, SoftmaxAttrs};
 use crate::ops::tensor::{GATHER, GatherAttrs, TAKE, TakeAttrs, TakeMode};
@@ -51,7 +52,6 @@ impl Heads {
         if let Some(bias) = by.bias {
             scores = node.add(scores, bias)?;
         }
-        let keys = node.known_extent(scores, 3)?;
         let mut all = scores;
         if let Some(sink) = by.sink {
             let mut dims = node.shape(scores)?.to_vec();
@@ -59,8 +59,10 @@ impl Heads {
             let sink = node.broadcast_to(sink, dims)?;
             all = node.concatenate(&[scores, sink], 3)?;
         }
-        let weights = node.call_with(&SOFTMAX, &[all], &SoftmaxAttrs { axis: -1 })?;
-        let weights = node.slice(weights, 3, 0, keys)?;
+        let mut weights = node.call_with(&SOFTMAX, &[all], &SoftmaxAttrs { axis: -1 })?;
+        if by.sink.is_some() {
+            weights = node.slice(weights, 3, 0, -1)?;
+        }
         Ok([matmul(node, weights, self.v, false)?, scores])
     }
 }
@@ -119,7 +121,7 @@ fn mask_bias(
 ) -> Result<Option<ExprId>, NodeError> {
     let dtype = node.tensor(heads.q)?.dtype;
     let batch = node.shape(heads.q)?[0].clone();
-    let (queries, keys) = (node.known_extent(heads.q, 2)?, node.known_extent(heads.k, 2)?);
+    let (queries, keys) = (node.shape(heads.q)?[2].clone(), node.shape(heads.k)?[2].clone());
     let zero = node.scalar(0.0, dtype)?;
     let mut bias = None;
     if let Some(mask) = mask {
@@ -127,7 +129,7 @@ fn mask_bias(
         let one = Dim::from(1i64);
         let kept = match &shape[..] {
             // A mask of nothing, which stands for none.
-            [_, last] if last.as_const() == Some(1) && keys != 1 => None,
+            [_, last] if last.is(1) && !keys.is(1) => None,
             [_, _] | [_, _, _] => {
                 let mut dims = shape.to_vec();
                 let missing_axes = 4 - dims.len();
@@ -138,25 +140,24 @@ fn mask_bias(
                 Some(node.with_scalar(&GREATER, mask, 0.0)?)
             }
             [ends] => {
-                let count = batch.as_const().zip(ends.as_const());
-                let Some((rows, count)) = count else {
-                    return Err(NodeError::new("the mask's extent must be known").pin(&[batch]));
-                };
+                let has_starts = *ends == &batch * &Dim::from(2i64);
+                if !has_starts && !node.is_same(std::slice::from_ref(ends), &[batch.clone()]) {
+                    return Err(NodeError::new(format!(
+                        "a mask of {ends} lengths is not supported for a batch of {batch}"
+                    ))
+                    .pin([ends, &batch]));
+                }
                 let column = vec![batch.clone(), one.clone(), one.clone(), one.clone()];
-                let place = node.counting(keys)?;
+                let place = node.counting(keys.clone())?;
                 let place = node.cast(place, node.tensor(mask)?.dtype)?;
-                let ends = node.slice(mask, 0, 0, rows)?;
+                let ends = if has_starts { node.first_of(mask, 0, &batch)? } else { mask };
                 let ends = node.reshape(ends, column.clone())?;
                 let mut kept = node.call(&LESS, &[place, ends])?;
-                if count == 2 * rows {
-                    let starts = node.slice(mask, 0, rows, count)?;
+                if has_starts {
+                    let starts = places(node, mask, 0, batch.clone(), 1, batch.clone())?;
                     let starts = node.reshape(starts, column)?;
                     let from = node.call(&GREATER_EQUAL, &[place, starts])?;
                     kept = node.call(&LOGICAL_AND, &[kept, from])?;
-                } else if count != rows {
-                    return Err(NodeError::new(format!(
-                        "a mask of {count} lengths is not supported for a batch of {rows}"
-                    )));
                 }
                 Some(kept)
             }
@@ -169,12 +170,13 @@ fn mask_bias(
             bias = Some(node.choose(kept, zero, filter)?);
         }
     }
-    if unidirectional && queries > 1 {
+    if unidirectional && !queries.is(1) {
         let lowest = node.scalar(lowest(dtype), dtype)?;
-        let key = node.counting(keys)?;
-        let place = node.counting(queries)?;
-        let place = node.reshape(place, vec![queries.into(), Dim::from(1i64)])?;
-        let place = node.with_scalar(&ADD, place, (keys - queries) as f64)?;
+        let key = node.counting(keys.clone())?;
+        let place = node.counting(queries.clone())?;
+        let place = node.reshape(place, vec![queries.clone(), Dim::from(1i64)])?;
+        let before = node.size_scalar(&(keys - queries))?;
+        let place = node.add(place, before)?;
         let seen = node.call(&LESS_EQUAL, &[key, place])?;
         let rest = bias.unwrap_or(zero);
         bias = Some(node.choose(seen, rest, lowest)?);
@@ -339,14 +341,14 @@ pub(super) fn rotary_embedding(node: &mut Node<'_, '_>) -> Result<Outputs, NodeE
     };
     let turned = if turned == 0 { node.known_extent(whole, 3)? } else { turned };
     let shape = node.shape(whole)?;
-    let (batch, length) = (shape[0].clone(), node.known_extent(whole, 1)?);
+    let (batch, length) = (shape[0].clone(), shape[1].clone());
     let places = if node.shape(places)?.rank() == 2 {
         places
     } else {
-        let steps = node.counting(length)?;
+        let steps = node.counting(length.clone())?;
         let first = node.cast(places, node.tensor(steps)?.dtype)?;
         let all = node.add(steps, first)?;
-        node.broadcast_to(all, vec![batch, length.into()])?
+        node.broadcast_to(all, vec![batch, length])?
     };
     let tables = angles(node, [cos, sin], places, turned)?;
     let result = rotate(node, whole, tables, turned, interleaved)?;
@@ -412,14 +414,16 @@ pub(super) fn group_query_attention(node: &mut Node<'_, '_>) -> Result<Outputs, 
         }
         _ => return Err(NodeError::new("key and value must be given together")),
     };
-    let (batch, length) = (node.shape(q)?[0].clone(), node.known_extent(q, 1)?);
-    let total = node.int_input(6)?.ok_or_else(|| missing("total_sequence_length"))?;
-    if !(length..=MAX_KEYS).contains(&total) {
+    let (batch, length) = (node.shape(q)?[0].clone(), node.shape(q)?[1].clone());
+    let total = node.dim_input(6)?.ok_or_else(|| missing("total_sequence_length"))?;
+    if total.as_const().is_some_and(|total| total > MAX_KEYS) || !node.is_at_least(&total, &length)
+    {
         return Err(NodeError::new(format!(
             "input 6 must be from {length} to {MAX_KEYS}, but it is {total}"
-        )));
+        ))
+        .pin([&length, &total]));
     }
-    let is_first = total == length;
+    let start = Start::of(node, &length, &total)?;
     let dtype = node.tensor(q)?.dtype;
 
     // The first place of each sequence's new elements, `(batch, 1)`.
@@ -428,12 +432,15 @@ pub(super) fn group_query_attention(node: &mut Node<'_, '_>) -> Result<Outputs, 
     let ends = node.reshape(ends, vec![batch.clone(), one.clone()])?;
     let ends = node.cast(ends, DType::I64)?;
     let ends = node.with_scalar(&ADD, ends, 1.0)?;
-    let first = if is_first {
-        node.full(0.0, DType::I64, vec![batch.clone(), one.clone()])?
-    } else {
-        node.with_scalar(&SUBTRACT, ends, length as f64)?
+    let first = match start {
+        Start::Always => node.full(0.0, DType::I64, vec![batch.clone(), one.clone()])?,
+        Start::Never | Start::If(_) => {
+            let length = node.size_scalar(&length)?;
+            let (zero, first) = (node.int(0), node.subtract(ends, length)?);
+            start.choose(node, zero, first)?
+        }
     };
-    let steps = node.counting(length)?;
+    let steps = node.counting(length.clone())?;
     let places = node.add(first, steps)?;
 
     q = unpack(node, q, q_heads)?;
@@ -442,15 +449,17 @@ pub(super) fn group_query_attention(node: &mut Node<'_, '_>) -> Result<Outputs, 
     let interleaved = node.attrs.flag("rotary_interleaved", false)?;
     if node.attrs.flag("do_rotary", false)? {
         let tables = [node.input(7)?, node.input(8)?];
+        // Behind the end of a sequence nothing is read.
+        let last = node.known_extent(tables[0], 0)? - 1;
+        let attrs = ClipAttrs { min: Some(0.0), max: Some(last as f64) };
+        let counted = node.call_with(&CLIP, &[places], &attrs)?;
         let given = match node.optional(9) {
             // At the start ONNX Runtime counts from zero whatever is given.
-            Some(given) if !is_first => given,
-            _ => {
-                // Behind the end of a sequence nothing is read.
-                let last = node.known_extent(tables[0], 0)? - 1;
-                let attrs = ClipAttrs { min: Some(0.0), max: Some(last as f64) };
-                node.call_with(&CLIP, &[places], &attrs)?
+            Some(given) => {
+                let given = node.cast(given, DType::I64)?;
+                start.choose(node, counted, given)?
             }
+            None => counted,
         };
         let turned = 2 * node.known_extent(tables[0], 1)?;
         let tables = angles(node, tables, given, turned)?;
@@ -461,17 +470,24 @@ pub(super) fn group_query_attention(node: &mut Node<'_, '_>) -> Result<Outputs, 
     (q, k, v) = (order(q)?, order(k)?, order(v)?);
 
     let capacity = match (node.optional(3), node.optional(4)) {
-        (Some(past), Some(_)) => node.known_extent(past, 2)?.max(total),
-        (None, None) => total,
+        (Some(past), Some(_)) => {
+            let capacity = node.shape(past)?[2].maximum(&total);
+            node.facts().simplify(&capacity)
+        }
+        (None, None) => total.clone(),
         _ => return Err(NodeError::new("past key and past value must be given together")),
     };
     let mut presents = [k, v];
     for (present, past) in presents.iter_mut().zip([node.optional(3), node.optional(4)]) {
-        *present = collected(node, *present, past, first, capacity, is_first)?;
+        // What begins a sequence and fills the buffer leaves nothing of it.
+        let is_whole = matches!(start, Start::Always) && capacity == length;
+        if let Some(past) = past.filter(|_| !is_whole) {
+            *present = collected(node, *present, past, first, &capacity)?;
+        }
     }
     let [present_key, present_value] = presents;
-    let keys = node.slice(present_key, 2, 0, total)?;
-    let values = node.slice(present_value, 2, 0, total)?;
+    let keys = node.first_of(present_key, 2, &total)?;
+    let values = node.first_of(present_value, 2, &total)?;
     let all = Heads {
         q,
         k: repeat_heads(node, keys, q_heads / kv_heads)?,
@@ -479,14 +495,14 @@ pub(super) fn group_query_attention(node: &mut Node<'_, '_>) -> Result<Outputs, 
     };
 
     // (batch, 1, queries, keys)
-    let key = node.counting(total)?;
-    let place =
-        node.reshape(places, vec![batch.clone(), one.clone(), length.into(), one.clone()])?;
+    let key = node.counting(total.clone())?;
+    let place = node.reshape(places, vec![batch.clone(), one.clone(), length, one.clone()])?;
     let ends = node.reshape(ends, vec![batch, one.clone(), one.clone(), one])?;
     let mut seen = node.call(&LESS, &[key, ends])?;
     if node.attrs.flag("causal", true)? {
         let before = node.call(&LESS_EQUAL, &[key, place])?;
-        seen = if is_first { before } else { node.call(&LOGICAL_AND, &[seen, before])? };
+        let both = node.call(&LOGICAL_AND, &[seen, before])?;
+        seen = start.choose(node, before, both)?;
     }
     let window = node.attrs.int("local_window_size")?.unwrap_or(-1);
     if window > 0 {
@@ -497,13 +513,15 @@ pub(super) fn group_query_attention(node: &mut Node<'_, '_>) -> Result<Outputs, 
     let (zero, lowest) = (node.scalar(0.0, dtype)?, node.scalar(lowest(dtype), dtype)?);
     let rest = match node.optional(10) {
         Some(bias) => {
-            let given = node.known_extent(bias, 3)?;
-            if given < total {
+            let given =
+                node.shape(bias)?.get(3).cloned().ok_or_else(|| missing("attention_bias"))?;
+            if !node.is_at_least(&given, &total) {
                 return Err(NodeError::new(format!(
                     "the bias is for {given} keys, but there are {total}"
-                )));
+                ))
+                .pin([&given, &total]));
             }
-            node.slice(bias, 3, 0, total)?
+            node.first_of(bias, 3, &total)?
         }
         None => zero,
     };
@@ -524,41 +542,77 @@ pub(super) fn group_query_attention(node: &mut Node<'_, '_>) -> Result<Outputs, 
     Ok(vec![pack(node, y)?, present_key, present_value])
 }
 
+/// Whether the new elements are the first of their sequences, which then all begin at zero.
+#[derive(Clone, Copy)]
+enum Start {
+    Always,
+    Never,
+    /// As this scalar says in each run.
+    If(ExprId),
+}
+
+impl Start {
+    /// So many new elements are the first if there are no others.
+    fn of(node: &mut Node<'_, '_>, length: &Dim, total: &Dim) -> Result<Start, NodeError> {
+        Ok(match node.facts().prove_eq(length, total) {
+            Some(true) => Start::Always,
+            Some(false) => Start::Never,
+            None => {
+                let sizes = [node.size_scalar(length)?, node.size_scalar(total)?];
+                Start::If(node.call(&EQUAL, &sizes)?)
+            }
+        })
+    }
+
+    /// One value at the start, and another later.
+    fn choose(
+        self,
+        node: &mut Node<'_, '_>,
+        first: ExprId,
+        later: ExprId,
+    ) -> Result<ExprId, NodeError> {
+        match self {
+            Start::Always => Ok(first),
+            Start::Never => Ok(later),
+            Start::If(is_first) => node.choose(is_first, first, later),
+        }
+    }
+}
+
 /// The buffer of `(batch, heads, capacity, size)` with the new elements from the place `first` of
 /// each sequence on, the old ones before them and zeros behind.
 fn collected(
     node: &mut Node<'_, '_>,
     new: ExprId,
-    past: Option<ExprId>,
+    past: ExprId,
     first: ExprId,
-    capacity: i64,
-    is_first: bool,
+    capacity: &Dim,
 ) -> Result<ExprId, NodeError> {
     let dtype = node.tensor(new)?.dtype;
-    let length = node.known_extent(new, 2)?;
     let mut dims = node.shape(new)?.to_vec();
-    dims[2] = capacity.into();
-    let Some(past) = past.filter(|_| !is_first || capacity > length) else { return Ok(new) };
-    let held = node.known_extent(past, 2)?;
-    let past = if held < capacity {
-        let mut rest = dims.clone();
-        rest[2] = (capacity - held).into();
-        let zeros = node.full(0.0, dtype, rest)?;
-        node.concatenate(&[past, zeros], 2)?
-    } else {
-        past
-    };
+    let length = std::mem::replace(&mut dims[2], capacity.clone());
+    let held = node.shape(past)?[2].clone();
+    let mut past = past;
+    if held != *capacity {
+        let at = node.counting(capacity.clone())?;
+        let size = node.size_scalar(&held)?;
+        let is_held = node.call(&LESS, &[at, size])?;
+        let is_held = node.reshape(is_held, vec![capacity.clone(), Dim::from(1i64)])?;
+        let (old, zero) = (node.taken(past, at, 2)?, node.scalar(0.0, dtype)?);
+        past = node.choose(is_held, old, zero)?;
+    }
     // The new element of each place, where there is one.
     let one = Dim::from(1i64);
-    let place = node.counting(capacity)?;
+    let place = node.counting(capacity.clone())?;
     let first =
         node.reshape(first, vec![dims[0].clone(), one.clone(), one.clone(), one.clone()])?;
-    let place = node.reshape(place, vec![one.clone(), one.clone(), capacity.into(), one])?;
+    let place = node.reshape(place, vec![one.clone(), one.clone(), capacity.clone(), one])?;
     let step = node.subtract(place, first)?;
     let from = node.with_scalar(&GREATER_EQUAL, step, 0.0)?;
-    let until = node.with_scalar(&LESS, step, length as f64)?;
-    let attrs = ClipAttrs { min: Some(0.0), max: Some((length - 1) as f64) };
-    let step = node.call_with(&CLIP, &[step], &attrs)?;
+    let (count, last) = (node.size_scalar(&length)?, node.size_scalar(&(length - 1))?);
+    let until = node.call(&LESS, &[step, count])?;
+    let step = node.with_scalar(&MAXIMUM, step, 0.0)?;
+    let step = node.call(&MINIMUM, &[step, last])?;
     let step = node.broadcast_to(step, dims)?;
     let moved = node.call_with(&GATHER, &[new, step], &GatherAttrs { axis: 2 })?;
     // As in ONNX Runtime, what lies behind the new elements is zero.

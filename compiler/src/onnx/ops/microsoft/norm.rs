@@ -92,14 +92,14 @@ pub(super) fn embed_layer_normalization(node: &mut Node<'_, '_>) -> Result<Outpu
     let places = match places {
         Some(places) => node.call_with(&TAKE, &[place_table, places], &rows)?,
         None => {
-            let length = node.known_extent(words, 1)?;
-            if length > node.known_extent(place_table, 0)? {
+            let (length, known) = (&shape[1], node.shape(place_table)?[0].clone());
+            if !node.is_at_least(&known, length) {
                 return Err(NodeError::new(format!(
-                    "there are embeddings of {} places, but the input has {length}",
-                    node.shape(place_table)?[0]
-                )));
+                    "there are embeddings of {known} places, but the input has {length}"
+                ))
+                .pin([length]));
             }
-            node.slice(place_table, 0, 0, length)?
+            node.first_of(place_table, 0, length)?
         }
     };
     sum = node.add(sum, places)?;
