@@ -78,17 +78,8 @@ fn open(
 ) -> Result<ExprId, NodeError> {
     let shape = node.shape(x)?;
     let axis = node.axis(axis, shape.rank())?;
-    let (extent, facts, zero) = (&shape[axis], node.facts(), Dim::from(0i64));
-    let within = |bound: &Dim| {
-        let is = facts.bounds_of(bound);
-        let at = match (is.lower, is.upper) {
-            (Some(0..), _) => bound.minimum(extent),
-            (_, Some(..0)) => (bound + extent).maximum(&zero),
-            _ => return None,
-        };
-        Some(facts.simplify(&at))
-    };
-    let [Some(begin), Some(end)] = bounds.map(within) else {
+    let (extent, zero) = (&shape[axis], Dim::from(0i64));
+    let [Some(begin), Some(end)] = bounds.map(|bound| within(node, bound, extent)) else {
         let [begin, end] = bounds;
         let what = format!(
             "the slice of axis {axis} begins at {begin} and ends at {end}, which may be positions \
@@ -106,6 +97,21 @@ fn open(
     let length = (&end - &begin).maximum(&zero).ceil_div(&Dim::from(stride));
     let length = node.facts().simplify(&length);
     places(node, x, axis, begin, stride, length)
+}
+
+/// Where a bound is on an axis, if it always counts from the same end, or has to from now on.
+fn within(node: &mut Node<'_, '_>, bound: &Dim, extent: &Dim) -> Option<Dim> {
+    let zero = Dim::from(0i64);
+    let is = node.facts().bounds_of(bound);
+    let at = match (is.lower, is.upper, (extent - bound).as_const()) {
+        (Some(0..), ..) => bound.minimum(extent),
+        (_, Some(..0), _) => (bound + extent).maximum(&zero),
+        // One or two before the end: below zero they are before the beginning from the other end, too.
+        (.., Some(1..=2)) => bound.maximum(&zero),
+        _ if node.is_at_least(bound, &zero) => bound.minimum(extent),
+        _ => return None,
+    };
+    Some(node.facts().simplify(&at))
 }
 
 /// So many elements along an axis, the first of them at `start`, which is no less than zero.

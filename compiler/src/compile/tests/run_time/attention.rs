@@ -108,7 +108,7 @@ fn attention_of_onnx_runtime_is_of_any_size() {
     let causal = [count.clone(), ("unidirectional", 1.into())];
     let runs: &[&[u64]] = &[&[1, 1], &[2, 4], &[3, 9]];
     for model in [
-        of_rows("MultiHeadAttention", &["x", "x", "x"], &[count.clone()]),
+        of_rows("MultiHeadAttention", &["x", "x", "x"], std::slice::from_ref(&count)),
         of_rows("MultiHeadAttention", &["x", "x", "x", "", "mask"], &causal),
         of_rows("Attention", &["x", "w", "", "mask"], &causal),
         of_rows("Attention", &["x", "w", "", "ends"], &[count]),

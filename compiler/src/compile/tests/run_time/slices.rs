@@ -123,3 +123,30 @@ fn parts_of_few_elements_are_as_large_as_they_are() {
         check_sizes(&model(builder), &[("n", 1..=9)], &runs, |sizes| vec![vec![2, sizes[0], 3]]);
     }
 }
+
+#[test]
+fn the_last_elements_are_counted_from_where_an_axis_ends() {
+    let model = |back: &str| {
+        let build = |b: ModelBuilder| {
+            b.ints("five", &[5]).node("Sub", &["n", back], &["begin"], &[]).node(
+                "Slice",
+                &["x", "begin", "n", "one"],
+                &["y"],
+                &[],
+            )
+        };
+        halves(build, &["y"])
+    };
+    for (back, runs) in [
+        ("two", [&[1u64][..], &[2], &[9]]),
+        ("one", [&[1], &[3], &[9]]),
+        ("five", [&[5], &[6], &[9]]),
+    ] {
+        check_sizes(&model(back), &[("n", 1..=9)], &runs, |s| vec![vec![2, s[0], 3]]);
+    }
+    // With fewer, they would be counted from the other end.
+    let open = CompileOptions { dims: [("n".to_owned(), (1..=9).into())].into(), ..options() };
+    let loaded = load_one(&run(&model("five"), &open).unwrap().model, &open);
+    let wrong = loaded.run(&[rows(&[2, 4, 3])]).unwrap_err().to_string();
+    assert_eq!(wrong, "axis 1 of input `x` is 4; `n` is 5..=9");
+}

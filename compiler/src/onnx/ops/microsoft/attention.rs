@@ -141,7 +141,9 @@ fn mask_bias(
             }
             [ends] => {
                 let has_starts = *ends == &batch * &Dim::from(2i64);
-                if !has_starts && !node.is_same(std::slice::from_ref(ends), &[batch.clone()]) {
+                if !has_starts
+                    && !node.is_same(std::slice::from_ref(ends), std::slice::from_ref(&batch))
+                {
                     return Err(NodeError::new(format!(
                         "a mask of {ends} lengths is not supported for a batch of {batch}"
                     ))
