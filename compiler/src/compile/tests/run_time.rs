@@ -4,6 +4,7 @@ mod attention;
 mod best;
 mod equal;
 mod images;
+mod numbers;
 mod several;
 mod slices;
 

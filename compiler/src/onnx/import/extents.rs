@@ -1,11 +1,12 @@
 //! What the symbols in the types of a model's inputs are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexSet;
 
 use super::{ImportOptions, ModelPort};
 use crate::arith::{Atom, Symbol, View};
+use crate::diagnostics::pin;
 use crate::graph::FunctionBuilder;
 use crate::ir::{Dim, TensorType};
 
@@ -36,8 +37,21 @@ pub(super) struct FoundExtents {
 pub(super) struct SizeNames {
     /// Those of inputs, then those that a run computes.
     pub(super) names: IndexSet<String>,
+    /// Those that a run computes.
+    pub(super) counted: BTreeSet<Symbol>,
     /// What some of the latter have to be.
     pub(super) expected: BTreeMap<Symbol, Dim>,
+}
+
+impl SizeNames {
+    /// How to make extents known that are not, if there are any.
+    pub(super) fn fix(&self, dims: &[Dim]) -> Option<String> {
+        let counted = |dim: &Dim| dim.symbols().intersection(&self.counted).next().cloned();
+        pin(dims.iter().filter(|dim| counted(dim).is_none())).or_else(|| {
+            let size = dims.iter().find_map(counted)?;
+            Some(format!("`{size}` is a size that each run computes: no option says what it is"))
+        })
+    }
 }
 
 impl FoundExtents {

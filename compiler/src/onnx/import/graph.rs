@@ -326,7 +326,8 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             _ if proto.failed => Vec::new(),
             Err(error) => {
                 let listed = self.describe_inputs(proto, &inputs);
-                let problem = error.into_problem(&listed, &self.extents(&inputs));
+                let problem =
+                    error.into_problem(&listed, &self.extents(&inputs), &self.shared.sizes);
                 self.shared.report.push(problem.at(problem_node(proto)));
                 Vec::new()
             }
@@ -442,7 +443,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         }
         let listed = self.describe_inputs(proto, inputs);
         for error in errors {
-            let problem = error.into_problem(&listed, &self.extents(inputs));
+            let problem = error.into_problem(&listed, &self.extents(inputs), &self.shared.sizes);
             self.shared.report.push(problem.at(problem_node(proto)));
         }
         Vec::new()

@@ -9,7 +9,7 @@ use super::extents::SizeNames;
 use super::graph::Shared;
 use super::known::{KnownValues, is_small};
 use crate::arith::{Facts, Symbol};
-use crate::diagnostics::{Problem, Setting, pin};
+use crate::diagnostics::{Problem, Setting};
 use crate::graph::{Expr, ExprId, FunctionBuilder, TypeError};
 use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
 use crate::onnx::external::ExternalData;
@@ -28,6 +28,8 @@ pub type Outputs = Vec<ExprId>;
 pub struct NodeError {
     message: String,
     help: Option<String>,
+    /// Extents that must be known.
+    unknown: Vec<Dim>,
     /// Whether types do not fit, for which extents that are not known may be the cause.
     is_of_types: bool,
 }
@@ -35,7 +37,7 @@ pub struct NodeError {
 impl NodeError {
     /// An error of that message: one line, without a full stop.
     pub fn new(message: impl Into<String>) -> NodeError {
-        NodeError { message: message.into(), help: None, is_of_types: false }
+        NodeError { message: message.into(), help: None, unknown: Vec::new(), is_of_types: false }
     }
 
     /// Says what would fix it.
@@ -45,20 +47,19 @@ impl NodeError {
         self
     }
 
-    /// Says that extents must be known, and how to pin them.
+    /// Says that extents must be known.
     #[must_use]
-    pub(in crate::onnx) fn pin<'d>(self, dims: impl IntoIterator<Item = &'d Dim>) -> NodeError {
-        match pin(dims) {
-            Some(help) => self.help(help),
-            None => self,
-        }
+    pub(in crate::onnx) fn pin<'d>(mut self, dims: impl IntoIterator<Item = &'d Dim>) -> NodeError {
+        self.unknown.extend(dims.into_iter().cloned());
+        self
     }
 
     /// The problem, with a list of the node's inputs, whose extents are `dims`.
-    pub(super) fn into_problem(self, inputs: &str, dims: &[Dim]) -> Problem {
+    pub(super) fn into_problem(self, inputs: &str, dims: &[Dim], sizes: &SizeNames) -> Problem {
         let problem = Problem::new(format!("{} ({inputs})", self.message));
-        let unknown = || Some(format!("if an unknown size is the cause, {}", pin(dims)?));
-        match self.help.or_else(|| self.is_of_types.then(unknown).flatten()) {
+        let unknown = || Some(format!("if an unknown size is the cause, {}", sizes.fix(dims)?));
+        let help = self.help.or_else(|| sizes.fix(&self.unknown));
+        match help.or_else(|| self.is_of_types.then(unknown).flatten()) {
             Some(help) => problem.help(help),
             None => problem,
         }
@@ -76,6 +77,9 @@ impl From<TensorError> for NodeError {
         NodeError::new(error.to_string())
     }
 }
+
+/// Bound of constants that are taken for whole numbers: `f32` tells all below it apart.
+const MAX_WHOLE: f64 = (1u64 << f32::MANTISSA_DIGITS) as f64;
 
 /// A node while it is imported: its attributes and inputs, and the calls of graph operators that its
 /// outputs are built of.
@@ -142,6 +146,7 @@ impl Node<'_, '_> {
         let other = |number: usize| format!("{name}_{number}");
         let names = std::iter::once(name.clone()).chain((2..).map(other));
         let name = names.into_iter().find(|name| !self.sizes.names.contains(name)).unwrap_or(name);
+        self.sizes.counted.insert(Symbol::new(&name));
         self.sizes.names.insert(name.clone());
         name
     }
@@ -296,11 +301,7 @@ impl Node<'_, '_> {
         let ints: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
         match ints {
             Some(ints) => Ok(Some(ints)),
-            None => Err(NodeError::new(format!(
-                "input {index} must be known while compiling, but it depends on the size of an input: {}",
-                Shape::new(dims.iter().cloned())
-            ))
-            .pin(&dims)),
+            None => Err(self.not_known(index)),
         }
     }
 
@@ -357,6 +358,28 @@ impl Node<'_, '_> {
         }
     }
 
+    /// The one element of a numeric input, if it is known to be a whole number; that may depend on sizes
+    /// of inputs.
+    ///
+    /// # Errors
+    ///
+    /// If the input is left out, or has not one element.
+    pub(in crate::onnx) fn whole_number(&mut self, index: usize) -> Result<Option<Dim>, NodeError> {
+        let value = self.input(index)?;
+        if self.builder.data_of(value).shape_value.is_some() {
+            return self.dim_input(index);
+        }
+        let numbers = self.known_value(value).and_then(|constant| constant.to_f64_vec());
+        let Some(numbers) = numbers else { return Ok(None) };
+        match numbers.as_slice() {
+            [number] => {
+                let is_exact = number.fract() == 0.0 && number.abs() < MAX_WHOLE;
+                Ok(is_exact.then(|| Dim::from(*number as i64)))
+            }
+            numbers => Err(not_one(index, numbers.len())),
+        }
+    }
+
     /// The elements of an input that must be there, and known while compiling.
     ///
     /// # Errors
@@ -368,6 +391,18 @@ impl Node<'_, '_> {
     }
 
     fn not_known(&self, index: usize) -> NodeError {
+        let value = self.optional(index);
+        if let Some(dims) = value.and_then(|value| self.builder.data_of(value).shape_value.as_ref())
+        {
+            let mut symbols = dims.iter().flat_map(Dim::symbols);
+            let is_counted = symbols.any(|symbol| self.sizes.counted.contains(&symbol));
+            let of = if is_counted { "what a run computes" } else { "the size of an input" };
+            return NodeError::new(format!(
+                "input {index} must be known while compiling, but it depends on {of}: {}",
+                Shape::new(dims.iter().cloned())
+            ))
+            .pin(dims.iter());
+        }
         let error = NodeError::new(format!(
             "input {index} must be known while compiling, but it is computed from the model's inputs"
         ));

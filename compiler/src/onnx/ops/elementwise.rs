@@ -7,16 +7,26 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
 use crate::ops::OpDef;
 use crate::ops::elementwise::{
-    ADD, CAST, CELU, CLIP, CastAttrs, CeluAttrs, ClipAttrs, DIVIDE, ELU, EluAttrs, FLOOR_MOD, GELU,
-    GREATER, GeluApproximation, GeluAttrs, HARDSIGMOID, HardsigmoidAttrs, ISINF, LEAKY_RELU,
-    LEFT_SHIFT, LESS, LOGICAL_AND, LeakyReluAttrs, MAXIMUM, MINIMUM, MOD, MULTIPLY, POWER, PRELU,
-    RIGHT_SHIFT, SELU, SIGMOID, SeluAttrs, THRESHOLDED_RELU, ThresholdedReluAttrs, WHERE,
+    ADD, CAST, CELU, CLIP, CastAttrs, CeluAttrs, ClipAttrs, DIVIDE, ELU, EluAttrs, FLOOR,
+    FLOOR_MOD, GELU, GREATER, GeluApproximation, GeluAttrs, HARDSIGMOID, HardsigmoidAttrs, ISINF,
+    LEAKY_RELU, LEFT_SHIFT, LESS, LOGICAL_AND, LeakyReluAttrs, MAXIMUM, MINIMUM, MOD, MULTIPLY,
+    POWER, PRELU, RIGHT_SHIFT, SELU, SIGMOID, SeluAttrs, THRESHOLDED_RELU, ThresholdedReluAttrs,
+    WHERE,
 };
 
 /// A function of one argument without attributes.
 pub(super) fn unary(node: &mut Node<'_, '_>, op: &'static OpDef) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     Ok(vec![node.call(op, &[x])?])
+}
+
+/// `Floor`-1, -6, -13 (more types).
+pub(super) fn floor(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    match node.floor_of_size(x)? {
+        Some(floor) => Ok(vec![node.cast(floor, node.tensor(x)?.dtype)?]),
+        None => Ok(vec![node.call(&FLOOR, &[x])?]),
+    }
 }
 
 /// A function of two arguments without attributes, which broadcast.
@@ -189,7 +199,11 @@ fn cast_to(node: &mut Node<'_, '_>, dtype: DType) -> Result<Outputs, NodeError> 
         DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ => {
             CastAttrs { saturate, ..CastAttrs::to(dtype) }
         }
-        _ => return Ok(vec![node.cast(x, dtype)?]),
+        _ => {
+            // What is positive is truncated by rounding it down.
+            let floor = if dtype.is_int() { node.floor_of_size(x)? } else { None };
+            return Ok(vec![node.cast(floor.unwrap_or(x), dtype)?]);
+        }
     };
     if node.tensor(x)?.dtype == dtype {
         return Ok(vec![x]);
@@ -210,7 +224,8 @@ pub(super) fn prelu(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, slope) = (node.input(0)?, node.input(1)?);
     let shape = node.shape(x)?;
     let slope_shape = node.shape(slope)?;
-    let fits = broadcast(&shape, &slope_shape).is_ok_and(|dims| dims[..] == shape[..]);
+    let fits =
+        broadcast(&shape, &slope_shape, |_, _| false).is_ok_and(|dims| dims[..] == shape[..]);
     let channels = shape.get(1);
     let slope = if !fits && slope_shape.rank() == 1 && slope_shape.first() == channels {
         // Some exporters wrote one slope per channel as a vector, which runtimes accept.

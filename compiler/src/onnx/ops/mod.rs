@@ -10,6 +10,7 @@ mod conv_transpose;
 mod counted;
 mod einsum;
 mod elementwise;
+mod fractions;
 mod indexed;
 mod loss;
 mod microsoft;
@@ -214,7 +215,7 @@ static TABLE: &[OpImport] = &[
     shaped("Expand", &[8, 13], (2, 2), &[1], tensor::expand),
     op("EyeLike", &[9, 22], (1, 1), indexed::eye_like),
     op("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], (1, 1), tensor::flatten),
-    op("Floor", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::FLOOR)),
+    op("Floor", &[1, 6, 13], (1, 1), elementwise::floor),
     op("GRU", &[1, 3, 7, 14, 22], (3, 6), recurrent::gru),
     op("Gather", &[1, 11, 13], (2, 2), tensor::gather),
     op("GatherElements", &[11, 13], (2, 2), indexed::gather_elements),
@@ -402,8 +403,12 @@ fn missing(name: &str) -> NodeError {
     NodeError::new(format!("`{name}` is missing"))
 }
 
-/// The extents that two shapes broadcast to, as in numpy.
-fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, NodeError> {
+/// The extents that two shapes broadcast to, as in numpy; `is_same` says whether symbols are equal.
+fn broadcast(
+    a: &[Dim],
+    b: &[Dim],
+    mut is_same: impl FnMut(&Dim, &Dim) -> bool,
+) -> Result<Vec<Dim>, NodeError> {
     let rank = a.len().max(b.len());
     let one = Dim::from(1i64);
     let at = |dims: &[Dim], axis: usize| {
@@ -416,8 +421,11 @@ fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, NodeError> {
                 Ok(x)
             } else if x == one {
                 Ok(y)
+            } else if is_same(&x, &y) {
+                Ok(x)
             } else {
-                Err(NodeError::new(format!("dimensions {x} and {y} do not broadcast")))
+                Err(NodeError::new(format!("dimensions {x} and {y} do not broadcast"))
+                    .pin([&x, &y]))
             }
         })
         .collect()

@@ -209,8 +209,9 @@ pub(super) fn size(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
 /// `Expand`-8, -13 (more types): broadcasts both ways between the input and the shape given.
 pub(super) fn expand(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
-    let dims = node.dims_input(1)?.ok_or_else(|| missing("shape"))?;
-    let shape = broadcast(&node.shape(x)?, &dims)?;
+    let (shape, dims) = (node.shape(x)?, node.dims_input(1)?.ok_or_else(|| missing("shape"))?);
+    let is_same = |a: &Dim, b: &Dim| node.is_same(std::slice::from_ref(a), std::slice::from_ref(b));
+    let shape = broadcast(&shape, &dims, is_same)?;
     Ok(vec![node.broadcast_to(x, shape)?])
 }
 
@@ -271,7 +272,7 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
 }
 
 /// `Range`-11, -27 (more types, and `stash_type` for 16-bit floats): `start`, `limit` and `delta` must
-/// be constants, but a range by ones may end with the size of an input.
+/// be constants, but a range by a whole number may begin and end with sizes of inputs.
 pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let dtype = node.tensor(node.input(0)?)?.dtype;
     if node.version >= 27 {
@@ -279,9 +280,9 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         node.attrs.int("stash_type")?;
     }
     let too_long = || NodeError::new(format!("more than {MAX_RANGE} elements are not supported"));
-    if let Some((start, length)) = open_range(node, dtype)? {
-        let attrs = ArangeAttrs { start, step: 1, length, dtype };
-        return Ok(vec![node.call_with(&ARANGE, &[], &attrs)?]);
+    if let Some(attrs) = open_range(node)? {
+        let range = node.call_with(&ARANGE, &[], &attrs)?;
+        return Ok(vec![node.cast(range, dtype)?]);
     }
     let constant = if dtype.is_int() {
         let [start, limit, delta] = [node.int_input(0)?, node.int_input(1)?, node.int_input(2)?]
@@ -324,21 +325,21 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![node.constant(constant)])
 }
 
-/// The first element and the number of elements of a range of integers by ones, if one of them
-/// depends on the size of an input.
-fn open_range(node: &mut Node<'_, '_>, dtype: DType) -> Result<Option<(Dim, Dim)>, NodeError> {
-    if !dtype.is_int() || node.int_input(2)? != Some(1) {
-        return Ok(None);
-    }
-    let [start, limit] = [node.dims_input(0)?, node.dims_input(1)?].map(Option::unwrap_or_default);
-    let ([start], [limit]) = (start.as_slice(), limit.as_slice()) else { return Ok(None) };
+/// A range of whole numbers, if its first or last element depends on the size of an input.
+fn open_range(node: &mut Node<'_, '_>) -> Result<Option<ArangeAttrs>, NodeError> {
+    let dtype = node.tensor(node.input(0)?)?.dtype;
+    let ends = [node.whole_number(0)?, node.whole_number(1)?, node.whole_number(2)?];
+    let [Some(start), Some(limit), Some(step)] = ends else { return Ok(None) };
+    let Some(step) = step.as_const().filter(|&step| step != 0) else { return Ok(None) };
     if start.is_const() && limit.is_const() {
         return Ok(None);
     }
-    let length = limit - start;
+    let span = if step > 0 { limit - &start } else { &start - &limit };
+    let length = span.ceil_div(&Dim::from(step.saturating_abs()));
     let is_some = Facts::dims().bounds_of(&length).lower.is_some_and(|lower| lower >= 0);
     let length = if is_some { length } else { length.maximum(&Dim::from(0i64)) };
-    Ok(Some((start.clone(), length)))
+    let dtype = if dtype.is_float() { DType::I64 } else { dtype };
+    Ok(Some(ArangeAttrs { start, step, length, dtype }))
 }
 
 /// `OneHot`-9, -11 (negative indices and axes), -28: `depth` is a constant or of sizes; `values` are

@@ -1,0 +1,107 @@
+//! Numbers that are made of sizes: ranges, and fractions that are rounded down.
+
+use super::*;
+
+/// A model of `x`, `[n, 3]`, with the scalar `n`, also as a float, and a few numbers.
+fn of_size(build: impl Fn(ModelBuilder) -> ModelBuilder, rank: usize) -> Model {
+    let int = |value: i64| Constant::from_i64(&[], &[value]).unwrap();
+    let float = |value: f32| Constant::from_f32(&[], &[value]).unwrap();
+    let builder = ModelBuilder::new(17)
+        .input("x", DType::F32, &[ModelDim::from("n"), ModelDim::from(3)])
+        .initializer("minus_one", &int(-1))
+        .initializer("zero", &int(0))
+        .initializer("one", &int(1))
+        .initializer("two", &int(2))
+        .initializer("float_one", &float(1.0))
+        .initializer("float_two", &float(2.0))
+        .initializer("half", &float(0.5))
+        .node("Shape", &["x"], &["shape"], &[])
+        .node("Gather", &["shape", "zero"], &["n"], &[])
+        .node("Cast", &["n"], &["float_n"], &[("to", 1.into())]);
+    model(build(builder).output("y", DType::F32, &vec![ModelDim::Unknown; rank]))
+}
+
+#[test]
+fn ranges_go_in_steps_and_backwards() {
+    let runs: &[&[u64]] = &[&[1], &[2], &[6], &[9]];
+    for [start, limit, step] in
+        [["zero", "n", "two"], ["n", "minus_one", "minus_one"], ["last", "minus_one", "minus_two"]]
+    {
+        let model = of_size(
+            |b| {
+                b.node("Sub", &["n", "one"], &["last"], &[])
+                    .node("Neg", &["two"], &["minus_two"], &[])
+                    .node("Range", &[start, limit, step], &["places"], &[])
+                    .node("Cast", &["places"], &["y"], &[("to", 1.into())])
+            },
+            1,
+        );
+        check_sizes(&model, &[("n", 1..=9)], runs, |sizes| vec![vec![sizes[0], 3]]);
+    }
+}
+
+#[test]
+fn ranges_of_floats_end_where_a_size_says() {
+    let runs: &[&[u64]] = &[&[1], &[2], &[9]];
+    for [start, step] in [["float_one", "float_one"], ["float_one", "float_two"]] {
+        let of_floats = of_size(|b| b.node("Range", &[start, "float_n", step], &["y"], &[]), 1);
+        check_sizes(&of_floats, &[("n", 1..=9)], runs, |sizes| vec![vec![sizes[0], 3]]);
+    }
+    let by_half = of_size(|b| b.node("Range", &["half", "float_n", "half"], &["y"], &[]), 1);
+    let open = CompileOptions { dims: [("n".to_owned(), (1..=9).into())].into(), ..options() };
+    let report = run(&by_half, &open).unwrap_err().to_string();
+    assert!(report.contains("input 1") && report.contains("the size of an input: (n)"), "{report}");
+}
+
+#[test]
+fn images_are_resized_by_halves_and_quarters_of_their_sizes() {
+    let dims = [ModelDim::from(1), ModelDim::from(2), ModelDim::from("h"), ModelDim::from("w")];
+    let linear = [("mode", "linear".into())];
+    // The first two are for rows and columns, the last for both.
+    for (op, factors, floors) in [
+        ("Mul", vec![0.5, 1.5], true),
+        ("Mul", vec![2.5, 0.25], false),
+        ("Div", vec![2.0, 0.5], true),
+        ("Mul", vec![0.625], true),
+    ] {
+        let factors = Constant::from_f32(&[factors.len() as i64], &factors).unwrap();
+        let mut builder = ModelBuilder::new(17)
+            .input("x", DType::F32, &dims)
+            .initializer("factors", &factors)
+            .node("Shape", &["x"], &["outer"], &[("end", 2.into())])
+            .node("Shape", &["x"], &["inner"], &[("start", 2.into())])
+            .node("Cast", &["inner"], &["floats"], &[("to", 1.into())])
+            .node(op, &["floats", "factors"], &["scaled"], &[]);
+        let scaled = if floors { "floors" } else { "scaled" };
+        if floors {
+            builder = builder.node("Floor", &["scaled"], &["floors"], &[]);
+        }
+        let builder = builder
+            .node("Cast", &[scaled], &["ints"], &[("to", 7.into())])
+            .node("Concat", &["outer", "ints"], &["sizes"], &[("axis", 0.into())])
+            .node("Resize", &["x", "", "", "sizes"], &["y"], &linear)
+            .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+        let runs: &[&[u64]] = &[&[4, 4], &[5, 9], &[9, 7]];
+        check_sizes(&model(builder), &[("h", 4..=9), ("w", 4..=9)], runs, |sizes| {
+            vec![vec![1, 2, sizes[0], sizes[1]]]
+        });
+    }
+}
+
+#[test]
+fn a_size_that_a_run_computes_cannot_be_pinned() {
+    let model = of_size(
+        |b| {
+            b.node("Greater", &["x", "half"], &["is_great"], &[])
+                .node("NonZero", &["is_great"], &["places"], &[])
+                .node("Shape", &["places"], &["counts"], &[])
+                .node("Gather", &["counts", "one"], &["count"], &[])
+                .node("Range", &["zero", "two", "count"], &["range"], &[])
+                .node("Cast", &["range"], &["y"], &[("to", 1.into())])
+        },
+        1,
+    );
+    let report = run(&model, &options()).unwrap_err().to_string();
+    assert!(report.contains("`places_size` is a size that each run computes"), "{report}");
+    assert!(!report.contains(".dim(") && !report.contains("=N"), "{report}");
+}

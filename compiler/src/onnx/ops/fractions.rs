@@ -1,0 +1,58 @@
+//! Fractions of sizes, which are whole again once they are rounded down, as exporters write the sizes
+//! of images that are resized: `Shape → Cast → Mul → Floor → Cast`.
+
+use crate::graph::{Callee, ExprId};
+use crate::ir::{DType, Dim};
+use crate::onnx::import::{Node, NodeError};
+use crate::ops::elementwise::{DIVIDE, MULTIPLY};
+
+/// What a factor must be a multiple of one part of. Halves, quarters and eighths of sizes are exact in
+/// floats, so that integers yield the same number; a tenth is not.
+const PARTS: f64 = 8.0;
+
+/// Greatest factor. Sizes times that many parts are still exact.
+const MAX_FACTOR: f64 = 1024.0;
+
+impl Node<'_, '_> {
+    /// A size times a constant fraction, or divided by one, rounded down: as `int64`, so that what it is
+    /// stays known. `None` for any other value.
+    pub(super) fn floor_of_size(&mut self, value: ExprId) -> Result<Option<ExprId>, NodeError> {
+        let Some((size, numbers, divides)) = self.fraction(value) else { return Ok(None) };
+        let dims: Option<Vec<i64>> = self.shape(numbers)?.iter().map(Dim::as_const).collect();
+        let numbers = self.known_value(numbers).and_then(|numbers| numbers.to_f64_vec());
+        let (Some(dims), Some(numbers)) = (dims, numbers) else { return Ok(None) };
+        let is_exact = |number: &f64| {
+            (1.0 / PARTS..=MAX_FACTOR).contains(number) && (number * PARTS).fract() == 0.0
+        };
+        if !numbers.iter().all(is_exact) {
+            return Ok(None);
+        }
+        let parts: Vec<i64> = numbers.iter().map(|number| (number * PARTS) as i64).collect();
+        let (parts, whole) = (self.integers(&dims, &parts)?, self.int(PARTS as i64));
+        let (factor, divisor) = if divides { (whole, parts) } else { (parts, whole) };
+        let size = self.cast(size, DType::I64)?;
+        let product = self.call(&MULTIPLY, &[size, factor])?;
+        Ok(Some(self.call(&DIVIDE, &[product, divisor])?))
+    }
+
+    /// The size, the constant, and whether it divides the size, of a float that is one.
+    fn fraction(&mut self, value: ExprId) -> Option<(ExprId, ExprId, bool)> {
+        let is_size = |node: &Self, value: ExprId| {
+            let dims = node.builder.data_of(value).shape_value.as_deref();
+            let is_positive = |dim: &Dim| node.facts().bounds_of(dim).lower >= Some(0);
+            dims.is_some_and(|dims| dims.iter().all(is_positive) && !dims.iter().all(Dim::is_const))
+        };
+        let call = self.builder.expr(value).as_call()?.clone();
+        let Callee::Op(op) = call.callee else { return None };
+        let (product, quotient) = (op.is(&MULTIPLY), op.is(&DIVIDE));
+        let &[Some(lhs), Some(rhs)] = call.args.as_slice() else { return None };
+        if !self.tensor(value).ok()?.dtype.is_float() {
+            return None;
+        }
+        match (is_size(self, lhs), is_size(self, rhs)) {
+            (true, false) if product || quotient => Some((lhs, rhs, quotient)),
+            (false, true) if product => Some((rhs, lhs, false)),
+            _ => None,
+        }
+    }
+}
