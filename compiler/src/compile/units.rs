@@ -7,6 +7,7 @@ use super::{Model, Passes, Stages};
 use crate::arith::Symbol;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, RunTimeSize, ValueKind};
+use crate::graph::Function;
 use crate::ir::{Dim, IRModule};
 use crate::options::{CompileOptions, DimSize};
 use crate::strategy;
@@ -55,8 +56,11 @@ pub(super) fn program(
         return refused("units of inputs or outputs are no whole bytes");
     };
     let mut one = options.clone();
-    for size in one.dims.values_mut().filter(|size| size.bounds().is_some()) {
-        *size = DimSize::Fixed(1);
+    let facts = module.function("main").map(Function::facts);
+    for (name, size) in one.dims.iter_mut().filter(|(_, size)| size.bounds().is_some()) {
+        // What the model itself asks for is no size of a run.
+        let needed = facts.and_then(|facts| facts.simplify(&Dim::symbol(name.as_str())).as_const());
+        *size = DimSize::Fixed(needed.and_then(|size| u64::try_from(size).ok()).unwrap_or(1));
     }
     for (symbol, size) in followed {
         let Some(size) = size.eval(&|_| Some(1)).ok().and_then(|size| u64::try_from(size).ok())

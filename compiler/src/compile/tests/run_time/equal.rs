@@ -121,3 +121,35 @@ fn sizes_that_leave_less_than_nothing_are_refused() {
         assert_eq!(found[0].ty().shape.as_consts().unwrap(), [1, 3, 2]);
     }
 }
+
+#[test]
+fn a_tensor_is_expanded_to_names_that_are_its_own() {
+    let mask = [ModelDim::from("b"), ModelDim::from(1), ModelDim::from("s")];
+    let x = [ModelDim::from("batch"), ModelDim::from("t"), ModelDim::from("keys")];
+    let builder = ModelBuilder::new(17)
+        .input("x", DType::F32, &x)
+        .input("m", DType::F32, &mask)
+        .node("Shape", &["x"], &["shape"], &[])
+        .node("Expand", &["m", "shape"], &["all"], &[])
+        .node("Add", &["all", "x"], &["y"], &[])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 3]);
+    let model = model(builder);
+    let dims = [("b", 1..=3), ("batch", 1..=3), ("keys", 1..=9), ("s", 0..=9), ("t", 1..=4)];
+    check_sizes(&model, &dims, &[&[1, 1, 1, 1, 1], &[2, 2, 9, 9, 3]], |sizes| {
+        let &[b, batch, keys, s, t] = sizes else { panic!("five sizes") };
+        vec![vec![batch, t, keys], vec![b, 1, s]]
+    });
+}
+
+#[test]
+fn weights_may_leave_one_size_of_an_extent() {
+    let builder = ModelBuilder::new(17)
+        .input("x", DType::F32, &[ModelDim::from("m"), ModelDim::from("k")])
+        .initializer("w", &rows(&[64, 8]))
+        .node("MatMul", &["x", "w"], &["y"], &[])
+        .output("y", DType::F32, &[ModelDim::from("m"), ModelDim::from(8)]);
+    let model = model(builder);
+    check_sizes(&model, &[("k", 1..=64), ("m", 1..=9)], &[&[64, 1], &[64, 9]], |sizes| {
+        vec![vec![sizes[1], sizes[0]]]
+    });
+}
