@@ -14,8 +14,8 @@ use super::Machine;
 use super::primitive::{Extents, Primitive, primitive, problem_at};
 use crate::diagnostics::{Problem, pin};
 use crate::executor::{Kernel, RunTimeAxis, RunTimeSizes};
-use crate::graph::{Callee, Expr, Function};
-use crate::ir::{BufferSpec, DType, IRModule, Span, TensorType, Type};
+use crate::graph::{Callee, Expr, ExprId, Function};
+use crate::ir::{BufferSpec, DType, Dim, IRModule, Span, TensorType, Type};
 use crate::target::Target;
 use crate::te::{ComputeDag, StageId, StageKind};
 use crate::tir::{Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
@@ -59,8 +59,13 @@ pub(super) fn limited(
     let mut greatest = primitive(name, function, &|dim| sizes.greatest(dim), in_place)?;
     let live = function.live();
     let ids = || function.ids().filter(|&id| live[id]);
-    let is_fixed = |ty: &Type| tensor_types(ty).iter().all(|t| t.shape.as_consts().is_some());
-    if ids().all(|id| is_fixed(function.ty(id))) {
+    // Numbers may be made of sizes that no tensor has.
+    let is_fixed = |id: ExprId| {
+        let call = function.expr(id).as_call();
+        call.is_none_or(|call| call.attrs.dims().all(Dim::is_const))
+            && tensor_types(function.ty(id)).iter().all(|t| t.shape.as_consts().is_some())
+    };
+    if ids().all(is_fixed) {
         greatest.fold_tables(&|_, _| true);
         return Ok(greatest);
     }

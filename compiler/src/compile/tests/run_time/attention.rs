@@ -144,11 +144,10 @@ fn a_buffer_of_keys_grows_with_what_a_run_says() {
         .input("past_k", DType::F32, &past)
         .input("past_v", DType::F32, &past)
         .input("mask", DType::F32, &mask)
-        .initializer("zero", &Constant::from_f32(&[], &[0.0]).unwrap())
+        .initializer("least", &Constant::from_f32(&[], &[-0.5]).unwrap())
         .initializer("one", &Constant::scalar(1.0, DType::I32).unwrap())
         .ints("last", &[1])
-        // All are kept.
-        .node("Equal", &["mask", "mask"], &["kept"], &[])
+        .node("GreaterOrEqual", &["mask", "least"], &["kept"], &[])
         .node("Cast", &["kept"], &["bits"], &[("to", 6.into())])
         .node("ReduceSum", &["bits", "last"], &["lengths"], &[("keepdims", 0.into())])
         .node("Sub", &["lengths", "one"], &["ends"], &[])
@@ -161,7 +160,8 @@ fn a_buffer_of_keys_grows_with_what_a_run_says() {
         .output("nk", DType::F32, &[const { ModelDim::Unknown }; 4])
         .output("nv", DType::F32, &[const { ModelDim::Unknown }; 4]);
     let model = model(builder);
-    let runs: &[&[u64]] = &[&[5, 1, 0, 5], &[8, 2, 7, 1], &[4, 2, 2, 2]];
+    // The first are prompts, of which the mask leaves something out.
+    let runs: &[&[u64]] = &[&[5, 1, 0, 5], &[4, 2, 0, 4], &[8, 2, 7, 1], &[4, 2, 2, 2]];
     let dims = [("all", 1..=9), ("b", 1..=2), ("p", 0..=9), ("t", 1..=5)];
     check_sizes(&model, &dims, runs, |sizes| {
         let &[all, b, p, t] = sizes else { panic!("four sizes") };

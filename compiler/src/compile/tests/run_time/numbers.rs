@@ -105,3 +105,24 @@ fn a_size_that_a_run_computes_cannot_be_pinned() {
     assert!(report.contains("`places_size` is a size that each run computes"), "{report}");
     assert!(!report.contains(".dim(") && !report.contains("=N"), "{report}");
 }
+
+#[test]
+fn a_number_may_be_made_of_sizes_that_no_tensor_beside_it_has() {
+    let one = Constant::from_i64(&[], &[1]).unwrap();
+    let builder = ModelBuilder::new(17)
+        .input("x", DType::F32, &[ModelDim::from("n")])
+        .input("z", DType::F32, &[ModelDim::from("m")])
+        .initializer("one", &one)
+        .node("Shape", &["x"], &["shape"], &[])
+        .node("Squeeze", &["shape"], &["begin"], &[])
+        .node("Add", &["begin", "one"], &["end"], &[])
+        .node("Range", &["begin", "end", "one"], &["n"], &[])
+        .node("Shape", &["z"], &["m"], &[])
+        .node("Equal", &["n", "m"], &["is_same"], &[])
+        .node("Cast", &["is_same"], &["y"], &[("to", 1.into())])
+        .output("y", DType::F32, &[1]);
+    let runs: &[&[u64]] = &[&[3, 3], &[4, 3], &[1, 1], &[8, 4]];
+    check_sizes(&model(builder), &[("m", 1..=8), ("n", 1..=4)], runs, |sizes| {
+        vec![vec![sizes[1]], vec![sizes[0]]]
+    });
+}
