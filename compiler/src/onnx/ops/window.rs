@@ -56,8 +56,7 @@ fn read_padded(
     };
     let mut x = x;
     for OpenPadding { axis, of, before, total, .. } in open {
-        let before = node.arange(before, Dim::from(1i64))?;
-        let before = node.reshape(before, Vec::new())?;
+        let before = node.size_scalar(&before)?;
         x = padded(node, x, axis, (before, of + total), (PadMode::Constant, fill))?;
         let along = &mut window.axes[axis - 2];
         (along.before, along.after) = (0, 0);
