@@ -293,6 +293,11 @@ impl FunctionBuilder {
         scope
     }
 
+    /// Makes a closed scope, which nothing has yet, current again, until it is closed with another result.
+    pub fn reopen_scope(&mut self, scope: ScopeId) {
+        self.stack.push(scope);
+    }
+
     /// Pushes any expression but a variable or a global, whose types must be declared.
     ///
     /// # Errors

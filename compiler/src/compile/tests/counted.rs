@@ -99,6 +99,90 @@ fn a_scalar_is_a_vector_of_one_element() {
     }
 }
 
+/// One side finds nothing, or the first two rows; the other what is not zero, twice that, or all rows.
+#[test]
+fn sides_of_a_condition_have_sizes_of_their_own() {
+    let unknown = const { [ModelDim::Unknown, ModelDim::Unknown] };
+    let none = Constant::from_f32(&[0], &[]).unwrap();
+    let two = Constant::from_i64(&[1], &[2]).unwrap();
+    let zero = Constant::from_i64(&[1], &[0]).unwrap();
+    let nothing = ModelBuilder::new(17)
+        .initializer("none", &none)
+        .initializer("zero", &zero)
+        .initializer("two", &two)
+        .node("Identity", &["none"], &["a"], &[])
+        .node("Identity", &["none"], &["b"], &[])
+        .node("Slice", &["x", "zero", "two"], &["c"], &[])
+        .output("a", DType::F32, &unknown[..1])
+        .output("b", DType::F32, &unknown[..1])
+        .output("c", DType::F32, &unknown);
+    let found = ModelBuilder::new(17)
+        .node("NonZero", &["x"], &["at"], &[])
+        .node("Transpose", &["at"], &["places"], &[("perm", vec![1, 0].into())])
+        .node("GatherND", &["x", "places"], &["d"], &[])
+        .node("Add", &["d", "d"], &["e"], &[])
+        .node("Neg", &["x"], &["f"], &[])
+        .output("d", DType::F32, &unknown[..1])
+        .output("e", DType::F32, &unknown[..1])
+        .output("f", DType::F32, &unknown);
+    let model = model(
+        ModelBuilder::new(17)
+            .input("c", DType::Bool, &[] as &[ModelDim])
+            .input("x", DType::F32, &[ModelDim::from("batch"), ModelDim::from(6)])
+            .node(
+                "If",
+                &["c"],
+                &["v", "w", "rows"],
+                &[
+                    ("then_branch", nothing.build_graph().into()),
+                    ("else_branch", found.build_graph().into()),
+                ],
+            )
+            .node("Add", &["v", "w"], &["sum"], &[])
+            .output("sum", DType::F32, &unknown[..1])
+            .output("rows", DType::F32, &unknown),
+    );
+    for &backend in Backend::ALL {
+        let options = CompileOptions { backend, ..batch(2..=5) };
+        let compiled = run(&model, &options).unwrap().model;
+        // `v` and `w` have one size.
+        assert_eq!(compiled.sizes.iter().filter(|size| size.counted).count(), 3);
+        for loaded in load(&compiled, &options) {
+            for (rows, every) in [(5, 1), (2, 7), (4, 0)] {
+                let x = sparse(rows, every);
+                let elements = x.to_f64_vec().unwrap();
+                let of =
+                    |flag| loaded.run(&[Constant::scalar(flag, DType::Bool).unwrap(), x.clone()]);
+                let [nothing, found] = [1.0, 0.0].map(|flag| of(flag).unwrap());
+                assert_eq!(*nothing[0].ty(), TensorType::from_consts(&[0], DType::F32));
+                assert_eq!(nothing[1].to_f64_vec().unwrap(), elements[..12]);
+                let kept = elements.iter().filter(|&&value| value != 0.0).map(|value| 3.0 * value);
+                assert_eq!(found[0].to_f64_vec().unwrap(), kept.collect::<Vec<_>>());
+                assert_eq!(*found[1].ty(), TensorType::from_consts(&[rows, 6], DType::F32));
+                let negative: Vec<f64> = elements.iter().map(|value| -value).collect();
+                assert_eq!(found[1].to_f64_vec().unwrap(), negative);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_found_twice_has_one_size() {
+    let model = model(
+        ModelBuilder::new(17)
+            .input("x", DType::F32, &[8])
+            .input("is_kept", DType::Bool, &[8])
+            .node("NonZero", &["is_kept"], &["at"], &[])
+            .node("Cast", &["at"], &["places"], &[("to", 1.into())])
+            .node("Compress", &["x", "is_kept"], &["kept"], &[])
+            .node("Add", &["places", "kept"], &["sum"], &[])
+            .output("sum", DType::F32, &[const { ModelDim::Unknown }; 2]),
+    );
+    let compiled = run(&model, &options()).unwrap().model;
+    assert_eq!(compiled.sizes.iter().count(), 1);
+    assert!(compiled.sizes.equal_counts.is_empty());
+}
+
 #[test]
 fn unknown_sizes_of_inputs_are_told_and_no_others() {
     let report = run(&squares(), &options()).unwrap_err().to_string();

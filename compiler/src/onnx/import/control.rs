@@ -1,6 +1,7 @@
-//! Operators that have graphs as attributes: control flow, and attention with changes of its own.
+//! Operators that have graphs as attributes: loops, and attention with changes of its own. `If` is in
+//! `branches`.
 //!
-//! A branch whose condition is known is imported alone, and loops of few steps are unrolled: code
+//! A side of an `If` whose condition is known is imported alone, and loops of few steps are unrolled: code
 //! without branches is what kernels are made of. Everything else becomes an `if` or a loop of the
 //! module. So do long loops, unless a value changes its type from step to step, or something must be
 //! known of a step while compiling.
@@ -8,8 +9,8 @@
 use super::functions::FlatNode;
 use super::graph::{Body, GraphImporter, Value};
 use super::{Attributes, MAX_UNROLLED_NODES, MAX_UNROLLED_STEPS, Node, NodeError};
-use crate::graph::{ExprId, ScopeKind};
-use crate::ir::{DType, Dim, Type};
+use crate::graph::ExprId;
+use crate::ir::{DType, Dim};
 use crate::onnx::ops::attention;
 use crate::onnx::ops::repeat::{Repeated, Row, UNROLLED_NODES, Until};
 
@@ -30,63 +31,6 @@ struct Scan<'a> {
 }
 
 impl<'a> GraphImporter<'a, '_, '_> {
-    /// `If`-1, -11, -13, -16, -19 and later (more types).
-    pub(super) fn import_if(
-        &mut self,
-        proto: &'a FlatNode<'_>,
-        attrs: &mut Attributes<'a>,
-        inputs: &[Option<ExprId>],
-    ) -> Result<Vec<Value>, NodeError> {
-        let branches = [attrs.graph("then_branch")?, attrs.graph("else_branch")?];
-        let bodies = branches.map(|graph| self.body(graph, proto.opsets));
-        let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
-        let condition = node.input(0)?;
-        if let Some(holds) = flag(&mut node, condition)? {
-            return Ok(self.shared.run(&bodies[usize::from(!holds)], &[]));
-        }
-        let condition = node.reshape(condition, Vec::new())?;
-        let around = node.builder.current_scope();
-        let mut scopes = Vec::with_capacity(2);
-        let mut results = Vec::with_capacity(2);
-        for body in bodies {
-            self.shared.builder.open_scope(ScopeKind::Branch);
-            let values = self.shared.run(&body, &[]);
-            let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
-            if values.contains(&Value::Unknown) {
-                node.leave_loop(around);
-                return Ok(vec![Value::Unknown; proto.output.len()]);
-            }
-            let tensors: Vec<ExprId> =
-                values.iter().flat_map(|&value| elements(&node, value)).collect();
-            let result = node.builder.tuple(&tensors);
-            scopes.push(node.builder.close_scope(result));
-            results.push(values);
-        }
-        let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
-        check_branches(&node, condition, [&results[0], &results[1]])?;
-        let choice = node.builder.if_else(condition, scopes[0], scopes[1])?;
-        let mut next = 0;
-        let mut field = |node: &mut Node<'_, '_>| {
-            next += 1;
-            node.builder.tuple_get(choice, next - 1)
-        };
-        let mut values = Vec::with_capacity(results[0].len());
-        for &value in &results[0] {
-            values.push(match value {
-                Value::Known(id) => Value::Known(match node.elements(id).map(<[ExprId]>::len) {
-                    Some(count) => {
-                        let fields: Result<Vec<_>, _> =
-                            (0..count).map(|_| field(&mut node)).collect();
-                        node.sequence(&fields?)
-                    }
-                    None => field(&mut node)?,
-                }),
-                Value::Absent | Value::Unknown => value,
-            });
-        }
-        Ok(values)
-    }
-
     /// `Loop`-1, -11, -13, -16, -19 and later (more types). If steps make tensors together, their
     /// number must be known, or be a size of the run.
     pub(super) fn import_loop(
@@ -591,7 +535,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
 }
 
 /// The truth of a condition, if it is known while compiling.
-fn flag(node: &mut Node<'_, '_>, condition: ExprId) -> Result<Option<bool>, NodeError> {
+pub(super) fn flag(node: &mut Node<'_, '_>, condition: ExprId) -> Result<Option<bool>, NodeError> {
     let ty = node.tensor(condition)?;
     if ty.dtype != DType::Bool || ty.num_elements().is_some_and(|count| count != 1) {
         return Err(NodeError::new(format!("the condition must be one boolean, but it is {ty}")));
@@ -601,14 +545,14 @@ fn flag(node: &mut Node<'_, '_>, condition: ExprId) -> Result<Option<bool>, Node
 }
 
 /// What to do about a loop or branch that cannot be imported because of these values.
-fn rewrite(node: &Node<'_, '_>, values: impl IntoIterator<Item = ExprId>) -> String {
+pub(super) fn rewrite(node: &Node<'_, '_>, values: impl IntoIterator<Item = ExprId>) -> String {
     let fix = values.into_iter().find_map(|value| node.fix_inputs(value));
     let fix = fix.map_or_else(String::new, |fix| format!(", or {fix}"));
     format!("rewrite the model without it{fix}")
 }
 
 /// The tensors of a value: of a sequence its elements, and none of nothing.
-fn elements(node: &Node<'_, '_>, value: Value) -> Vec<ExprId> {
+pub(super) fn elements(node: &Node<'_, '_>, value: Value) -> Vec<ExprId> {
     let Some(id) = value.known() else { return Vec::new() };
     node.elements(id).map_or_else(|| vec![id], <[ExprId]>::to_vec)
 }
@@ -626,40 +570,6 @@ fn tensors(node: &Node<'_, '_>, values: &[Value]) -> Result<Vec<ExprId>, NodeErr
 fn can_unroll(run: &Result<Vec<Value>, NodeError>, steps: Option<i64>) -> bool {
     let failed = run.as_ref().map_or(true, |values| values.contains(&Value::Unknown));
     failed && steps.is_none_or(|steps| steps <= MAX_UNROLLED_STEPS as i64)
-}
-
-/// Checks that both branches of a condition that is not known give the same kinds of values.
-fn check_branches(
-    node: &Node<'_, '_>,
-    condition: ExprId,
-    [yes, no]: [&[Value]; 2],
-) -> Result<(), NodeError> {
-    let depends = |what: String| {
-        let message = format!("the condition depends on the model's inputs, and so would {what}");
-        NodeError::new(message).help(rewrite(node, [condition]))
-    };
-    if yes.len() != no.len() {
-        let (yes, no) = (yes.len(), no.len());
-        return Err(NodeError::new(format!("one branch has {yes} outputs and the other {no}")));
-    }
-    for (&yes, &no) in yes.iter().zip(no) {
-        if (yes == Value::Absent) != (no == Value::Absent) {
-            return Err(depends("whether an optional value has an element".to_owned()));
-        }
-        let (yes, no) = (elements(node, yes), elements(node, no));
-        if yes.len() != no.len() {
-            let (yes, no) = (yes.len(), no.len());
-            return Err(depends(format!("the length of a sequence: {yes} or {no}")));
-        }
-        for (yes, no) in yes.into_iter().zip(no) {
-            let (yes, no) = (node.tensor(yes)?, node.tensor(no)?);
-            if yes != no {
-                let (yes, no) = (Type::from(yes), Type::from(no));
-                return Err(depends(format!("the type of a value: {yes} or {no}")));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The values of all steps along a new axis.

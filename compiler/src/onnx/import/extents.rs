@@ -7,7 +7,7 @@ use indexmap::IndexSet;
 use super::{ImportOptions, ModelPort};
 use crate::arith::{Atom, Symbol, View};
 use crate::diagnostics::pin;
-use crate::graph::FunctionBuilder;
+use crate::graph::{ExprId, FunctionBuilder, ScopeId};
 use crate::ir::{Dim, TensorType};
 
 /// How symbolic extents of inputs are taken.
@@ -34,13 +34,15 @@ pub(super) struct FoundExtents {
 
 /// The symbols of sizes, as they come.
 #[derive(Default)]
-pub(super) struct SizeNames {
+pub(in crate::onnx) struct SizeNames {
     /// Those of inputs, then those that a run computes.
     pub(super) names: IndexSet<String>,
     /// Those that a run computes.
     pub(super) counted: BTreeSet<Symbol>,
     /// What some of the latter have to be.
     pub(super) expected: BTreeMap<Symbol, Dim>,
+    /// Where tensors hold, by the scope in which that was computed: what asks again has the same size.
+    pub(in crate::onnx) places: BTreeMap<(ScopeId, ExprId), ExprId>,
 }
 
 impl SizeNames {

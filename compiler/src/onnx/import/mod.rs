@@ -4,6 +4,7 @@
 //! type; they are left out silently, so that one cause makes one problem.
 
 mod attributes;
+mod branches;
 mod control;
 mod extents;
 mod functions;

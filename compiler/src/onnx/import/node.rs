@@ -95,7 +95,7 @@ pub struct Node<'a, 'b> {
     pub(super) external: &'b mut ExternalData,
     pub(super) known: &'b mut KnownValues,
     pub(super) labels: &'b mut BTreeMap<String, Vec<String>>,
-    pub(super) sizes: &'b mut SizeNames,
+    pub(in crate::onnx) sizes: &'b mut SizeNames,
 }
 
 impl Shared<'_> {

@@ -88,7 +88,7 @@ impl Node<'_, '_> {
     }
 
     /// The elements `begin..end` along an axis; the value itself if that is all of them.
-    pub(super) fn slice(
+    pub(in crate::onnx) fn slice(
         &mut self,
         value: ExprId,
         axis: usize,
@@ -215,7 +215,7 @@ impl Node<'_, '_> {
     }
 
     /// One number in every place.
-    pub(super) fn full(
+    pub(in crate::onnx) fn full(
         &mut self,
         number: f64,
         dtype: DType,
@@ -265,7 +265,7 @@ impl Node<'_, '_> {
     }
 
     /// A size, as it is in a run: an `int64` scalar.
-    pub(super) fn size_scalar(&mut self, size: &Dim) -> Result<ExprId, NodeError> {
+    pub(in crate::onnx) fn size_scalar(&mut self, size: &Dim) -> Result<ExprId, NodeError> {
         if let Some(size) = size.as_const() {
             return Ok(self.int(size));
         }

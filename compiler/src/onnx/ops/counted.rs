@@ -64,12 +64,14 @@ impl Node<'_, '_> {
         places(self, value, axis, Dim::from(0i64), 1, expected)
     }
 
-    /// Where a vector of booleans holds, in order.
-    fn places_where(&mut self, holds: ExprId) -> Result<ExprId, NodeError> {
-        let dims = self.shape(holds)?.to_vec();
-        let [length] = &dims[..] else {
-            return Err(NodeError::new("a vector of conditions is expected"));
-        };
+    /// Where a tensor of booleans holds, row by row, in order.
+    fn places_where(&mut self, mask: ExprId) -> Result<ExprId, NodeError> {
+        let known = (self.builder.current_scope(), mask);
+        if let Some(&places) = self.sizes.places.get(&known) {
+            return Ok(places);
+        }
+        let length: Dim = self.shape(mask)?.iter().product();
+        let holds = self.reshape(mask, vec![length.clone()])?;
         let ones = self.cast(holds, DType::I64)?;
         let attrs = CumulativeAttrs { axis: 0, exclusive: false, reverse: false };
         let upto = self.call_with(&CUMSUM, &[ones], &attrs)?;
@@ -78,12 +80,14 @@ impl Node<'_, '_> {
         // What is left out puts 0 to a place that has at least that.
         let place = self.arange(0, length.clone())?;
         let place = self.multiply(place, ones)?;
-        let zeros = self.full(0.0, DType::I64, dims.clone())?;
+        let zeros = self.full(0.0, DType::I64, vec![length])?;
         let attrs = ScatterElementsAttrs { axis: 0, reduction: ScatterReduction::Max };
         let places = self.call_with(&SCATTER_ELEMENTS, &[zeros, rank, place], &attrs)?;
         let count = self.reduce(&SUM, ones, [0], false)?;
         let size = self.size(count)?;
-        self.truncated(places, 0, &size)
+        let places = self.truncated(places, 0, &size)?;
+        self.sizes.places.insert(known, places);
+        Ok(places)
     }
 }
 
@@ -104,8 +108,7 @@ pub(super) fn non_zero(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         _ => node.with_scalar(&NOT_EQUAL, x, 0.0)?,
     };
     let elements: Dim = shape.iter().product();
-    let flat = node.reshape(holds, vec![elements.clone()])?;
-    let places = node.places_where(flat)?;
+    let places = node.places_where(holds)?;
     let mut indices = Vec::with_capacity(shape.len());
     for (axis, extent) in shape.iter().enumerate() {
         let index = node.arange(0, extent.clone())?;
