@@ -87,6 +87,11 @@ impl Rules<'_> {
                 (x, divisor) = (inner, inner_divisor);
                 continue;
             }
+            if let Some((quotient, rest)) = self.without_remainder(&x, divisor) {
+                outer = self.add(&outer, &self.scale(&quotient, sign));
+                x = rest;
+                continue;
+            }
             // floordiv(mod(a, k * c), c) = mod(floordiv(a, c), k)
             if let Some(Atom::Mod(a, modulus)) = x.as_atom()
                 && let Some(modulus) = modulus.as_const()
@@ -124,6 +129,24 @@ impl Rules<'_> {
         }
         let (quotient, rest) = split_multiples(&reflected, divisor, true);
         (rest < *x).then(|| (self.scale(&quotient, -1), rest))
+    }
+
+    /// `floordiv(x, divisor)` as `quotient + floordiv(rest, divisor)`, if a remainder in `x` completes what
+    /// stands beside it, as `n + mod(-n, 4)` is a multiple of 4:
+    /// `mod(a, k * c) = a - k * c * floordiv(a, k * c)`.
+    fn without_remainder(&self, x: &IntExpr, divisor: i64) -> Option<(IntExpr, IntExpr)> {
+        x.parts().0.iter().find_map(|term| {
+            let Some(Atom::Mod(a, modulus)) = term.as_atom().filter(|_| term.coefficient() == 1)
+            else {
+                return None;
+            };
+            let whole = modulus.as_const().filter(|&m| m > 0 && m % divisor == 0)?;
+            let rest = add_scaled(&add_scaled(x, &single(term), -1), a, 1);
+            // The remainder goes, and something with it.
+            let completes = rest.parts().0.len() + 1 < x.parts().0.len() && !rest.is_poison();
+            let quotient = || self.scale(&self.floor_div_const(a, whole), -(whole / divisor));
+            completes.then(|| (quotient(), rest))
+        })
     }
 
     /// `mod(x, divisor)` for a positive number as divisor.

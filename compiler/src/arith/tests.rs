@@ -61,6 +61,11 @@ fn division_keeps_only_inexact_terms() {
         ("-(-n // 4)", "ceildiv(n, 4)"),
         ("(n + 3) // 4", "ceildiv(n, 4)"),
         ("n // -4", "-ceildiv(n, 4)"),
+        // What is padded to whole blocks.
+        ("(n + mod(-n, 4)) // 4", "ceildiv(n, 4)"),
+        ("(n + mod(-n, 4) - 1) // 2", "2*ceildiv(n, 4) - 1"),
+        ("(n + mod(-n, 4)) // 8", "floordiv(n + mod(-n, 4), 8)"),
+        ("(n + mod(-m, 4)) // 4", "floordiv(n + mod(-m, 4), 4)"),
         ("-(-n // m)", "ceildiv(n, m)"),
         ("ceildiv(n, m)", "ceildiv(n, m)"),
         ("(a*b) // b", "floordiv(a*b, b)"),

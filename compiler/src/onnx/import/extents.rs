@@ -8,7 +8,7 @@ use super::{ImportOptions, ModelPort};
 use crate::arith::{Atom, Symbol, View};
 use crate::diagnostics::pin;
 use crate::graph::{ExprId, FunctionBuilder, ScopeId};
-use crate::ir::{Dim, TensorType};
+use crate::ir::Dim;
 
 /// How symbolic extents of inputs are taken.
 pub(super) enum Extents<'a> {
@@ -79,11 +79,7 @@ impl FoundExtents {
         for side in self.equal.iter_mut().flat_map(|(left, right)| [left, right]) {
             *side = side.substitute(&number);
         }
-        let is_counted = |symbol: &Symbol| {
-            let is_said =
-                |ty: &TensorType| ty.shape.iter().any(|dim| dim.symbols().contains(symbol));
-            names.names.contains(symbol.name()) && !inputs.iter().any(|input| is_said(&input.ty))
-        };
+        let is_counted = |symbol: &Symbol| names.counted.contains(symbol);
         // A size that is computed may follow from those before it.
         for name in names.names.iter().rev() {
             let symbol = Symbol::new(name);

@@ -101,6 +101,36 @@ fn transposed_convolutions_may_have_any_extents() {
     check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![sizes[0], 6, sizes[1], sizes[2]]]);
 }
 
+/// Padded to whole blocks, made smaller and larger again, and cut to what they were.
+#[test]
+fn images_of_whole_blocks_are_cut_again() {
+    let ints = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
+    let extents = [ModelDim::from(1), ModelDim::from(2), ModelDim::from("h"), ModelDim::from(8)];
+    let twos = || ("strides", vec![2, 2].into());
+    let builder = ModelBuilder::new(15)
+        .input("x", DType::F32, &extents)
+        .initializer("four", &ints(&[4]))
+        .initializer("none", &ints(&[0]))
+        .initializer("nones", &ints(&[0; 5]))
+        .initializer("axis", &ints(&[2]))
+        .initializer("down", &rows(&[5, 2, 3, 3]))
+        .initializer("up", &rows(&[5, 3, 2, 2]))
+        .node("Shape", &["x"], &["h"], &[("start", 2.into()), ("end", 3.into())])
+        .node("Neg", &["h"], &["less"], &[])
+        .node("Mod", &["less", "four"], &["rest"], &[])
+        .node("Concat", &["nones", "none", "rest", "none"], &["pads"], &[("axis", 0.into())])
+        .node("Pad", &["x", "pads"], &["a"], &[])
+        .node("Conv", &["a", "down"], &["b"], &[twos(), ("pads", vec![1; 4].into())])
+        .node("MaxPool", &["b"], &["c"], &[twos(), ("kernel_shape", vec![2, 2].into())])
+        .node("ConvTranspose", &["c", "up"], &["d"], &[twos()])
+        .node("ConvTranspose", &["b", "up"], &["e"], &[twos()])
+        .node("Slice", &["e", "none", "h", "axis"], &["y"], &[])
+        .output("d", DType::F32, &UNKNOWN)
+        .output("y", DType::F32, &UNKNOWN);
+    let runs: &[&[u64]] = &[&[17], &[1], &[4], &[6], &[15]];
+    check_sizes(&model(builder), &[("h", 1..=17)], runs, |sizes| vec![vec![1, 2, sizes[0], 8]]);
+}
+
 /// Images that are made as large as others, or smaller by a part, and padded to whole blocks.
 #[test]
 fn images_may_become_as_large_as_others() {
