@@ -173,9 +173,12 @@ impl RunTimeSizes {
         };
         for (left, right) in &self.equal {
             if left.symbols().iter().chain(&right.symbols()).any(is_counted) {
-                report.push(Problem::new(format!(
-                    "`{left}` and `{right}` are equal in the model, but a run computes them"
-                )));
+                let what = format!(
+                    "`{left}` has to be `{right}` in the model, but a run computes them and may find \
+                     others"
+                );
+                let help = "let the model compute one of them alone, and use it for both";
+                report.push(Problem::new(what).help(help));
             }
         }
         let mut facts = function.facts().clone();
