@@ -167,20 +167,7 @@ impl RunTimeSizes {
                 extents.insert(extent, (1, id));
             }
         }
-        let mut report = Report::new();
-        let is_counted = |symbol: &Symbol| {
-            self.sizes.iter().any(|size| size.counted && size.name == symbol.name())
-        };
-        for (left, right) in &self.equal {
-            if left.symbols().iter().chain(&right.symbols()).any(is_counted) {
-                let what = format!(
-                    "`{left}` has to be `{right}` in the model, but a run computes them and may find \
-                     others"
-                );
-                let help = "let the model compute one of them alone, and use it for both";
-                report.push(Problem::new(what).help(help));
-            }
-        }
+        let mut report = self.open_equations();
         let mut facts = function.facts().clone();
         let is_size = |facts: &Facts, extent: &Dim| facts.bounds_of(extent).lower >= Some(0);
         for (whole, (least, id)) in extents {
@@ -229,6 +216,25 @@ impl RunTimeSizes {
             self.equal.push((more.clone(), more.maximum(&less)));
         }
         report.into_result(())
+    }
+
+    /// What has to be equal and no check of a run tells, as it computes some of it.
+    fn open_equations(&self) -> Report {
+        let is_counted = |symbol: &Symbol| {
+            self.sizes.iter().any(|size| size.counted && size.name == symbol.name())
+        };
+        let mut report = Report::new();
+        for (left, right) in &self.equal {
+            if left.symbols().iter().chain(&right.symbols()).any(is_counted) {
+                let what = format!(
+                    "`{left}` has to be `{right}` in the model, but a run computes them and may find \
+                     others"
+                );
+                let help = "let the model compute one of them alone, and use it for both";
+                report.push(Problem::new(what).help(help));
+            }
+        }
+        report
     }
 
     /// The least size of that number for which an extent that grows with it is not below 0.

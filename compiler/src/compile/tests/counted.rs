@@ -184,6 +184,25 @@ fn what_is_found_twice_has_one_size() {
 }
 
 #[test]
+fn counts_that_have_to_go_together_and_do_not_follow_are_refused() {
+    let along = [("axis", 0.into())];
+    let model = model(
+        ModelBuilder::new(17)
+            .input("x", DType::F32, &[6])
+            .input("is_kept", DType::Bool, &[6])
+            .input("is_taken", DType::Bool, &[6])
+            .node("Compress", &["x", "is_kept"], &["kept"], &[])
+            .node("Compress", &["x", "is_taken"], &["taken"], &[])
+            .node("Concat", &["kept", "kept"], &["two"], &along)
+            .node("Concat", &["taken", "taken", "taken"], &["three"], &along)
+            .node("Add", &["two", "three"], &["sum"], &[])
+            .output("sum", DType::F32, &[ModelDim::Unknown]),
+    );
+    let report = run(&model, &options()).unwrap_err().to_string();
+    assert!(report.contains("has to be") && report.contains("3*taken_size"), "{report}");
+}
+
+#[test]
 fn unknown_sizes_of_inputs_are_told_and_no_others() {
     let report = run(&squares(), &options()).unwrap_err().to_string();
     assert!(report.contains("the size of `batch` is not known"), "{report}");
