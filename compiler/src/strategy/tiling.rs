@@ -40,7 +40,7 @@ const MIN_FETCHING_ROWS: i64 = 16;
 
 /// Bytes of weights from which they are in no cache when a run begins, and most rows for which more of
 /// them is on its way then if the next panel is asked for, too.
-const MEMORY_WEIGHTS: i64 = 32 << 20;
+const MEMORY_WEIGHTS: i64 = 512 << 10;
 const MEMORY_ROWS: i64 = 2;
 
 /// Whether panels of so many bytes together are asked for one ahead though there are but few rows.

@@ -24,6 +24,7 @@ mod eta_expand;
 mod external;
 mod fake_quantization_to_integer;
 mod flatten_atrous_conv;
+mod flatten_rows;
 mod fold_constant;
 mod fold_explicit_padding;
 mod fold_scale_axis;
@@ -82,6 +83,7 @@ pub use eliminate_common_subexpr::{
 pub use eta_expand::{EtaExpand, eta_expand};
 pub use fake_quantization_to_integer::{FakeQuantizationToInteger, fake_quantization_to_integer};
 pub use flatten_atrous_conv::{FlattenAtrousConv, flatten_atrous_conv};
+pub use flatten_rows::{FlattenRows, flatten_rows};
 pub use fold_constant::{FoldConstant, MAX_GROWN_BYTES, fold_constant};
 pub use fold_explicit_padding::{FoldExplicitPadding, fold_explicit_padding};
 pub use fold_scale_axis::{FoldScaleAxis, fold_scale_axis};

@@ -4,10 +4,11 @@ use indexmap::IndexSet;
 
 use super::{
     ApplyWinograd, CanonicalizeOps, CompileTrees, Conv1dToConv2d, Conv3dToConv2d,
-    DeadCodeElimination, EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant,
-    FoldExplicitPadding, FoldScaleAxis, FoldSpaceToDepth, FuseOps, GroupConv2dToMatmul, InferType,
-    OutlinePrimitives, PlanDevices, PlanLayouts, PromoteLowPrecision, RemoveUnusedFunctions,
-    SimplifyExpr, SimplifyInference, StridesOptimization,
+    DeadCodeElimination, EliminateCommonSubexpr, FakeQuantizationToInteger, FlattenRows,
+    FoldConstant, FoldExplicitPadding, FoldScaleAxis, FoldSpaceToDepth, FuseOps,
+    GroupConv2dToMatmul, InferType, OutlinePrimitives, PlanDevices, PlanLayouts,
+    PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
+    StridesOptimization,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -35,6 +36,7 @@ fn passes() -> Vec<PassRef> {
         Conv1dToConv2d.into(),
         Conv3dToConv2d.into(),
         GroupConv2dToMatmul.into(),
+        FlattenRows.into(),
         // Folds calls that scale folding and the new shapes of weights have left.
         FoldConstant.into(),
         // After the passes that fold into convolutions, because this one puts casts around them.

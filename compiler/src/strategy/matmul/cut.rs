@@ -132,7 +132,8 @@ impl Emitter {
             // Of few tiles, each would read all weights for itself.
             let rows = work.rows[1].min(2 * MAX_TILE_ROWS);
             let few = Work { rows: [1, rows], ..*work };
-            tiling.order = Tiling::choose(packing, self.machine, &few).order;
+            let Tiling { order, next, .. } = Tiling::choose(packing, self.machine, &few);
+            (tiling.order, tiling.next) = (order, next);
         }
         if may_fetch { tiling } else { Tiling { ahead: 0, next: false, ..tiling } }
     }
