@@ -185,6 +185,7 @@ impl Conv {
             },
             scattered: false,
             stride: None,
+            weights: 0,
         }
     }
 }

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use super::ModelFacts;
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::join::join_axes;
 use super::machine::Machine;
 use super::nest::{Padding, innermost};
-use super::tiling::{Tiling, Work};
+use super::tiling::{Tiling, Work, comes_from_afar};
 use crate::executor::Loops;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, ComputeDag, ConcatPart, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
-use crate::tuned::{Tunable, Tuned, Workload};
+use crate::tuned::{Tunable, Workload};
 
 /// Fewest elements of a tensor whose loops are worth a remark if they are not of vectors.
 const FEWEST_FOR_VECTORS: i64 = 64;
@@ -38,8 +39,8 @@ pub(super) struct Emitter {
     pub(super) macs: u64,
     /// How the stages are computed that are stored so far.
     pub(super) loops: Vec<Loops>,
-    /// Choices that were measured, and where they count.
-    pub(super) tuned: Tuned,
+    pub(super) facts: ModelFacts,
+    /// Where choices that were measured count.
     pub(super) tunables: Vec<Tunable>,
 }
 
@@ -61,7 +62,7 @@ impl Emitter {
         outputs: &[(StageId, BufferSpec)],
         [machine, packing]: [Machine; 2],
         padding: Padding,
-        tuned: &Tuned,
+        facts: &ModelFacts,
     ) -> (Emitter, Vec<StageId>) {
         let mut stages: Vec<StageId> = Vec::with_capacity(outputs.len());
         for &(stage, _) in outputs {
@@ -106,7 +107,7 @@ impl Emitter {
             scratch: Vec::new(),
             macs: 0,
             loops: Vec::new(),
-            tuned: tuned.clone(),
+            facts: facts.clone(),
             tunables: Vec::new(),
         };
         (emitter, stages)
@@ -428,7 +429,7 @@ impl Emitter {
         let pick = |machine: Machine, widths| {
             let all = Tiling::candidates(packing, machine, work, widths, may_fetch);
             let workload = Workload { machine: machine.name(), what: what.clone() };
-            let (at, tunable) = self.tuned.pick(workload, &all);
+            let (at, tunable) = self.facts.tuned.pick(workload, &all);
             (all[at], tunable)
         };
         let (mut tiling, mut tunable) = pick(packing, None);
@@ -437,6 +438,11 @@ impl Emitter {
         }
         self.tunables.push(tunable);
         tiling
+    }
+
+    /// Whether weights are in no near cache when their turn comes, as the model has more.
+    pub(super) fn weights_are_far(&self) -> bool {
+        comes_from_afar(self.machine, self.facts.weight_bytes)
     }
 
     pub(super) fn count_macs(&mut self, stage: StageId) {

@@ -78,6 +78,12 @@ impl Fetch {
         Fetch { weights, group, line, panel: panel * group, depth, ahead, sharers }
     }
 
+    /// The same of a tile whose rows are all that there are, and few: it asks for all of the next panel.
+    pub(super) fn of_one_tile(&self) -> Fetch {
+        let sharers = self.sharers.map(|[_, inside]| [1, inside]);
+        Fetch { sharers, ahead: 0, ..*self }
+    }
+
     /// The requests of one step.
     pub(super) fn step(&self, emitter: &Emitter, columns: Columns, step: Step<'_>) -> Vec<Stmt> {
         let mut stmts = Vec::new();

@@ -527,8 +527,10 @@ impl Emitter {
         let spec = BufferSpec::dense(&[most, columns.vectors * columns.lanes]);
         let memory = self.func.local("tile", p.ty.sum, spec);
         let sums = (1..=most).fold(Stmt::nop(), |other, rows| {
-            // To ask for more takes longer than few rows take.
-            let fetch = Some(fetch).filter(|_| rows > FEW_ROWS);
+            // Where there are more tiles than one, each has more rows. To ask for what is near takes
+            // longer than few rows take.
+            let few = self.weights_are_far().then(|| fetch.of_one_tile());
+            let fetch = if rows > FEW_ROWS { Some(fetch) } else { few.as_ref() };
             let (tile, sums) = self.product_sums(p, rows, columns, fetch, place);
             let spill = tile.spill(self, memory);
             let stmt = tile.wrap(Stmt::seq([sums, spill]));

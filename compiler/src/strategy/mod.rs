@@ -70,8 +70,17 @@ use crate::tuned::Tuned;
 /// constant's layout must be dense; the strategy chooses the one it is packed in.
 pub type KernelParam = (StageId, ParamKind, BufferSpec);
 
+/// What the schedule of a kernel has to know of the model it belongs to.
+#[derive(Clone, Default, Debug)]
+pub struct ModelFacts {
+    /// Choices that were measured: where there are several ways, they decide as far as they go.
+    pub tuned: Tuned,
+    /// Bytes of all constants of the model.
+    pub weight_bytes: i64,
+}
+
 /// Schedules a dag as one kernel, with `params` and then `outputs` as its parameters: once for each
-/// of `levels`, narrowest first. Where there are several ways, `tuned` decides as far as it knows.
+/// of `levels`, narrowest first.
 ///
 /// Weights are packed for the registers of the last level. The others read the same panels in
 /// narrower tiles, so all versions have the same parameters.
@@ -84,10 +93,10 @@ pub fn schedule(
     params: &[KernelParam],
     outputs: &[(StageId, BufferSpec)],
     levels: &[Target],
-    tuned: &Tuned,
+    facts: &ModelFacts,
 ) -> Kernel {
     let packing = Machine::of(levels.last().expect("a program has at least one CPU level"));
-    let request = Request { dag: &dag, params, outputs, levels, tuned };
+    let request = Request { dag: &dag, params, outputs, levels, tuned: &facts.tuned };
     let problems = match rules::kernel(&request) {
         Ok(mut kernel) => {
             kernel.tunables.splice(..0, winograd::algorithm_of(&dag, packing));
@@ -107,7 +116,7 @@ pub fn schedule(
                 outputs,
                 [Machine::of(level), packing],
                 padding,
-                tuned,
+                facts,
             );
             let body = emitter.emit(&stages);
             if kernel.versions.is_empty() {
@@ -147,7 +156,7 @@ pub(crate) fn copy(
         &[(x, ParamKind::Input, from.clone())],
         &[(y, to.clone())],
         levels,
-        &Tuned::default(),
+        &ModelFacts::default(),
     )
 }
 

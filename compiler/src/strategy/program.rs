@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use super::moves::moves;
 use super::primitive::{Primitive, problem_at, tensors_of};
 use super::run_time::{self, Way};
-use super::{KernelParam, schedule};
+use super::{KernelParam, ModelFacts, schedule};
 use crate::analysis::{CPU, called, devices};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
@@ -80,7 +80,7 @@ pub fn program(
         main,
         primitives: &primitives,
         levels,
-        tuned,
+        facts: &ModelFacts { tuned: tuned.clone(), weight_bytes: weight_bytes(main) },
         program: Program { sizes: sizes.clone(), ..Program::default() },
         values: SecondaryMap::new(),
         constants: IndexMap::new(),
@@ -100,6 +100,16 @@ pub fn program(
         }
         Err(problem) => Err(Report { problems: vec![problem] }),
     }
+}
+
+/// Bytes of the constants of a function; one that occurs more than once counts once.
+fn weight_bytes(main: &Function) -> i64 {
+    let live = main.live();
+    let constants = main.iter().filter(|(id, _)| live[*id]);
+    let constants = constants.filter_map(|(_, data)| data.expr.as_constant());
+    let distinct: IndexMap<_, u64> =
+        constants.map(|constant| (constant.digest(), constant.ty().bytes().unwrap_or(0))).collect();
+    distinct.values().fold(0i64, |sum, &bytes| sum.saturating_add_unsigned(bytes))
 }
 
 /// A copy of as much of a dense value as belongs to a run: callers have memory for no more.
@@ -170,7 +180,7 @@ struct Lowering<'a> {
     main: &'a Function,
     primitives: &'a IndexMap<GlobalVar, Primitive>,
     levels: &'a [Target],
-    tuned: &'a Tuned,
+    facts: &'a ModelFacts,
     program: Program,
     /// The values of each expression of `main`, tuples flattened.
     values: SecondaryMap<ExprId, Vec<ValueId>>,
@@ -221,7 +231,7 @@ impl Lowering<'_> {
         let y = build(&mut dag, x);
         let (dense, dtype) = (BufferSpec::dense(dag.shape(y)), dag.dtype(y));
         let params = [(x, ParamKind::Input, spec)];
-        let kernel = schedule(dag, &params, &[(y, dense.clone())], self.levels, self.tuned);
+        let kernel = schedule(dag, &params, &[(y, dense.clone())], self.levels, self.facts);
         let kernel = self.program.kernels.push(kernel);
         let kind = ValueKind::Computed;
         let to = self.program.values.push(Value { name, dtype, spec: dense, kind, run_time });
@@ -528,7 +538,7 @@ impl Lowering<'_> {
         let mut dag = primitive.dag.clone();
         dag.func.name.push_str(suffix);
         let stages: Vec<StageId> = params.iter().map(|&(stage, ..)| stage).collect();
-        let mut kernel = schedule(dag, &params, &outputs, self.levels, self.tuned);
+        let mut kernel = schedule(dag, &params, &outputs, self.levels, self.facts);
         kernel.moves = moves(&primitive.dag, &stages, &primitive.results);
         self.program.sizes.limit(&mut kernel, axes);
         for version in &mut kernel.versions {

@@ -38,14 +38,11 @@ const SCATTERED_STORE: f64 = 3.0;
 /// unless they come from memory.
 const MIN_FETCHING_ROWS: i64 = 16;
 
-/// Bytes of weights from which they are in no cache when a run begins, and most rows for which more of
-/// them is on its way then if the next panel is asked for, too.
-const MEMORY_WEIGHTS: i64 = 512 << 10;
-const MEMORY_ROWS: i64 = 2;
-
-/// Whether panels of so many bytes together are asked for one ahead though there are but few rows.
-pub(super) fn comes_from_memory(rows: i64, weights: i64) -> bool {
-    rows <= MEMORY_ROWS && weights >= MEMORY_WEIGHTS
+/// Whether the next panel is asked for though there are but few rows: the weights of the model have so
+/// many bytes that none are in a near cache when their turn comes, and more of them are on their way
+/// then.
+pub(super) fn comes_from_afar(machine: Machine, weights: i64) -> bool {
+    weights > machine.caches[1]
 }
 
 /// Bytes of weights from which panels are fetched ahead. Fewer stay in the cache from one inference
@@ -87,6 +84,8 @@ pub(crate) struct Work {
     pub(super) scattered: bool,
     /// Bytes from one row of the left operand to the next, if one does not follow the other.
     pub(super) stride: Option<i64>,
+    /// Bytes of all weights that are read between one run and the next; its own are part of them.
+    pub(super) weights: i64,
 }
 
 /// What is read for one pixel.
@@ -229,6 +228,7 @@ impl Work {
             window: Window { strides: [1, 1], extents: [1, 1], pixel: row_bytes },
             scattered: true,
             stride: Some(row_bytes),
+            weights: 0,
         }
     }
 
@@ -340,7 +340,8 @@ impl Cuts {
     fn fetches_next(&self, work: &Work) -> bool {
         let rows = work.rows[0] * work.rows[1];
         let is_worked_on = rows >= MIN_FETCHING_ROWS && self.weight_bytes >= MIN_FETCHED_WEIGHTS;
-        self.panel_count() > 1 && (is_worked_on || comes_from_memory(rows, self.weight_bytes))
+        let is_far = comes_from_afar(self.machine, work.weights);
+        self.panel_count() > 1 && (is_worked_on || (rows < MIN_FETCHING_ROWS && is_far))
     }
 
     /// Whether tiles read weights from beyond the first cache level.

@@ -6,7 +6,7 @@ use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::nest::block;
 use crate::strategy::tile::{ColumnRun, FOUR, steps};
-use crate::strategy::tiling::{Run, Tiling};
+use crate::strategy::tiling::{Run, Tiling, Work};
 use crate::strategy::winograd::algorithm_tunable;
 use crate::target::CHANNEL_BLOCK;
 
@@ -37,7 +37,7 @@ impl Emitter {
         // Groups are an axis of their own, so that each begins with a panel.
         let [kh, kw] = conv.kernel;
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
-        let work = conv.work(channels);
+        let work = Work { weights: self.facts.weight_bytes, ..conv.work(channels) };
         let tiling = self.tiling(&conv.described(channels), &work, self.packing, true);
         if conv.suits_winograd() {
             let extents = [conv.batch, conv.in_channels, conv.out_channels];

@@ -6,9 +6,7 @@ use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::machine::{MAX_TILE_ROWS, Machine};
 use crate::strategy::tile::{ColumnRun, FOUR, steps};
-use crate::strategy::tiling::{
-    IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Tiling, Work, comes_from_memory,
-};
+use crate::strategy::tiling::{IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Tiling, Work};
 
 /// Tiles that ask for the next panel if the number of rows is known at run time alone: as many as runs
 /// of more than a few rows have.
@@ -76,6 +74,7 @@ impl Emitter {
     pub(in crate::strategy) fn cut_product(&mut self, p: &MatMul, rows: i64, times: i64) -> Cut {
         let mut work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
         (work.sum, work.fours) = (p.ty.sum, p.ty.fours);
+        work.weights = self.facts.weight_bytes;
         if p.transpose_a {
             work.stride = None;
         }
@@ -162,7 +161,7 @@ impl Emitter {
             ColumnRun::cover(p.n, &steps(&[cut.panel, width]), lanes)
         };
         let is_stored = p.rhs.copied_from.is_none() && p.rhs.in_panels;
-        let next = is_stored && comes_from_memory(rows, bytes);
+        let next = is_stored && self.weights_are_far();
         let order = if next { Order::Panels { blocks: 1 } } else { Order::Rows };
         let tiling = Tiling { order, ahead: 0, next, ..cut.tiling };
         let mut few = Cut { tiling, panel: cut.panel, panels, rows };

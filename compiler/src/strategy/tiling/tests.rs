@@ -35,6 +35,7 @@ fn conv(extent: i64, channels: i64, filters: i64, kernel: i64, stride: i64) -> W
         window: Window { strides: [stride; 2], extents: [kernel; 2], pixel: channels.max(16) * 4 },
         scattered: false,
         stride: None,
+        weights: 0,
     }
 }
 
