@@ -1,8 +1,9 @@
-//! Rows of batches whose sizes a run tells, one behind the other.
+//! Rows of all batches, one behind the other.
 
 use std::collections::BTreeMap;
 
-use super::calls::{call_with, op_of};
+use super::calls::{call_with, op_of, tensor};
+use super::simplify_expr::moves::{RESHAPES, reshape};
 use crate::graph::{Call, Expr, ExprId, Function, Rewriter};
 use crate::ir::{AttrValue, Attrs, Dim, IRModule, Shape, TensorType, normalize_axis};
 use crate::ops::nn::{BIAS_ADD, LAYER_NORM, LOG_SOFTMAX, MATMUL, MatmulAttrs, SOFTMAX};
@@ -14,72 +15,189 @@ use crate::ops::{Op, OpPattern};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
-/// Fewest elements of a matrix that is worth it: a smaller one stays in the nearest cache.
+/// Fewest elements of a matrix for which rows are moved: a smaller one stays in the nearest cache.
 const MIN_ELEMENTS: u64 = 4096;
 
-/// Makes the axes before the last of an operand of `nn.matmul` one, if all its rows are multiplied by
-/// one matrix and a run has its own size along an axis behind the first.
+/// Multiplies the rows of all batches at once where they share a matrix.
 ///
-/// Such a tensor lies in memory as if it had its greatest extents, so that rows of one batch are far
-/// from those of the next, and the matrix would be read for each batch anew, whose rows may be few.
-/// What is computed of the product row by row follows; `reshape` brings back the axes for the rest.
-#[function_pass(opt_level = 1, required = [InferType])]
+/// The axes of the rows become one. Else the matrix would be read for each batch anew, whose rows may be
+/// few. A tensor with a size of each run along an axis behind the first lies in memory as if it had its
+/// greatest extents, the rows of one batch far from those of the next. It is moved only for a matrix that
+/// is worth it. What the operand is computed of row by row is flat before, and what is computed so of
+/// the product behind it; `reshape` brings back the axes for the rest.
+#[function_pass(opt_level = 2, required = [InferType])]
 pub fn flatten_rows(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
-    let mut rows = Rows {
-        rewriter: Rewriter::new(function),
-        computed: BTreeMap::new(),
-        made: BTreeMap::new(),
-    };
+    let wanted = wanted(&function)?;
+    if wanted.is_empty() {
+        return Ok(function);
+    }
+    let rewriter = Rewriter::new(function);
+    let mut rows = Rows { rewriter, wanted, computed: BTreeMap::new(), made: BTreeMap::new() };
     while let Some(id) = rows.rewriter.next_expr()? {
         let old = rows.rewriter.old().clone();
         let scope = old.data_of(id).scope.as_u32();
         let flat = match old.expr(id) {
             &Expr::TupleGet { tuple, index } => rows.field(tuple, index, scope)?,
             expr => match op_of(expr) {
-                Some((op, call)) if op.is(&MATMUL) => rows.product(call, scope)?,
-                Some((op, call)) => rows.following(op, call, scope)?,
+                Some((op, call)) if op.is(&MATMUL) => rows.product(op, call, scope)?,
+                Some((op, call)) if RESHAPES.iter().any(|def| op.is(def)) => {
+                    rows.reshaped_again(id, call, scope)?;
+                    None
+                }
+                Some((op, call)) => rows.row_wise(id, op, call, scope)?,
                 None => None,
             },
         };
-        let Some(flat) = flat else { continue };
-        let Some(back) = rows.back(id, &flat)? else { continue };
-        rows.computed.insert((id, scope), flat);
-        if let Some(back) = back {
-            rows.rewriter.replace(back);
-            cx.count("calls", 1);
+        if let Some(flat) = flat {
+            rows.place(id, flat, scope)?;
+            cx.count("flat", 1);
         }
     }
     Ok(rows.rewriter.finish()?)
 }
 
-/// A value of the new function whose first axis is what the old one has so many axes for.
-#[derive(Clone)]
+/// Values that are computed flat as they are operands of a product, or what these are computed of row
+/// by row, with the extents of the axes that become one.
+fn wanted(function: &Function) -> Result<BTreeMap<ExprId, Vec<Dim>>> {
+    let mut wanted: BTreeMap<ExprId, Vec<Dim>> = BTreeMap::new();
+    let live = function.live();
+    for id in function.ids().rev().filter(|&id| live[id]) {
+        let Some((op, call)) = op_of(function.expr(id)) else { continue };
+        if let Some((lhs, lead)) = product(function, op, call)? {
+            wanted.insert(lhs, lead);
+        } else if let Some(lead) = wanted.get(&id).cloned()
+            && let Some((operands, _)) = flat_call(function, op, call, &lead)?
+        {
+            let scope = function.data_of(id).scope;
+            for (arg, operand) in call.args.iter().zip(operands) {
+                if let &Some(arg) = arg
+                    && operand == Operand::Flat
+                    && function.data_of(arg).scope == scope
+                {
+                    wanted.insert(arg, lead.clone());
+                }
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// The left operand of a product of several batches with one matrix, and the extents of its axes but
+/// the last.
+fn product(function: &Function, op: Op, call: &Call) -> Result<Option<(ExprId, Vec<Dim>)>> {
+    if !op.is(&MATMUL) {
+        return Ok(None);
+    }
+    let &[Some(lhs), Some(rhs)] = call.args.as_slice() else { return Ok(None) };
+    let types = [lhs, rhs].map(|id| function.ty(id).as_tensor());
+    let [Some(left), Some(right)] = types else { return Ok(None) };
+    let MatmulAttrs { transpose_a, .. } = call.attrs.parse()?;
+    let (Some((_, lead)), 2) = (left.shape.split_last(), right.shape.rank()) else {
+        return Ok(None);
+    };
+    let mut batches = lead.iter().filter(|dim| dim.as_const() != Some(1)).skip(1).peekable();
+    let are_several = batches.peek().is_some();
+    let lie_apart = batches.any(|dim| dim.as_const().is_none());
+    let is_worth_it = || right.num_elements().is_some_and(|elements| elements >= MIN_ELEMENTS);
+    let is_flat = !transpose_a && are_several && (!lie_apart || is_worth_it());
+    Ok(is_flat.then(|| (lhs, lead.to_vec())))
+}
+
+/// What an operand of a call of flat values is.
+#[derive(Clone, PartialEq)]
+enum Operand {
+    Absent,
+    Flat,
+    /// The same for all rows, in this shape.
+    Shared(Vec<Dim>),
+}
+
+impl Operand {
+    /// An operand of a call whose operands have up to `rank` axes, of which the first are `lead`.
+    fn of(ty: &TensorType, rank: usize, lead: &[Dim]) -> Option<Operand> {
+        let Some(before) = (ty.shape.rank() + lead.len()).checked_sub(rank) else {
+            return Some(Operand::Shared(ty.shape.to_vec()));
+        };
+        let (first, rest) = ty.shape.split_at_checked(before)?;
+        let is_shared = || first.iter().all(|dim| dim.as_const() == Some(1));
+        match first == lead {
+            true => Some(Operand::Flat),
+            false => is_shared().then(|| Operand::Shared(rest.to_vec())),
+        }
+    }
+}
+
+/// The operands and attributes of a call of flat values in the place of one that computes each row by
+/// itself.
+fn flat_call(
+    function: &Function,
+    op: Op,
+    call: &Call,
+    lead: &[Dim],
+) -> Result<Option<(Vec<Operand>, Attrs)>> {
+    let ty = |arg: ExprId| function.ty(arg).as_tensor();
+    let ranks = call.args.iter().flatten().map(|&arg| ty(arg).map_or(0, |ty| ty.shape.rank()));
+    let Some(rank) = ranks.max() else { return Ok(None) };
+    let operand = |arg: &Option<ExprId>| match *arg {
+        None => Some(Operand::Absent),
+        Some(arg) => Operand::of(ty(arg)?, rank, lead),
+    };
+    let operands: Option<Vec<Operand>> = call.args.iter().map(operand).collect();
+    Ok(operands.zip(flat_attrs(op, &call.attrs, rank, lead.len())?))
+}
+
+/// The attributes of a call of flat values, whose operands had `rank` axes of which the first `lead`
+/// became one, if it computes each row by itself.
+fn flat_attrs(op: Op, attrs: &Attrs, rank: usize, lead: usize) -> Result<Option<Attrs>> {
+    let flat_axis = |axis: i64| {
+        let behind = normalize_axis(axis, rank)?.checked_sub(lead)?;
+        Some(behind as i64 + 1)
+    };
+    let flat_axes = |axes: &[i64]| axes.iter().map(|&axis| flat_axis(axis)).collect();
+    if [&SUM, &MEAN, &MAX, &MIN, &PROD].iter().any(|def| op.is(def)) {
+        let ReduceAttrs { axis, keepdims } = attrs.parse()?;
+        let axis: Option<Vec<i64>> = flat_axes(&axis);
+        // None are all.
+        let axis = axis.filter(|axis| !axis.is_empty());
+        let attrs = axis.map(|axis| Attrs::from_struct(&ReduceAttrs { axis, keepdims }));
+        return Ok(attrs.transpose()?);
+    }
+    if op.is(&STRIDED_SLICE) {
+        let slice: StridedSliceAttrs = attrs.parse()?;
+        let axes = flat_axes(&slice.axes);
+        let attrs = axes.map(|axes| Attrs::from_struct(&StridedSliceAttrs { axes, ..slice }));
+        return Ok(attrs.transpose()?);
+    }
+    let along_axis = [&SOFTMAX, &LOG_SOFTMAX, &LAYER_NORM, &BIAS_ADD, &CONCATENATE, &SPLIT];
+    if along_axis.iter().any(|def| op.is(def)) {
+        let Some(&AttrValue::Int(axis)) = attrs.get("axis") else { return Ok(None) };
+        return Ok(flat_axis(axis).map(|axis| attrs.clone().with("axis", axis)));
+    }
+    let is_element_wise = matches!(op.pattern, OpPattern::ElemWise | OpPattern::Broadcast)
+        && ["axis", "shape"].iter().all(|name| attrs.get(name).is_none());
+    Ok(is_element_wise.then(|| attrs.clone()))
+}
+
+/// The shape of a flat value.
+fn flat_shape(old: &Shape, lead: &[Dim]) -> Option<Vec<Dim>> {
+    let rest = old.strip_prefix(lead)?;
+    let rows = Shape::new(lead.iter().cloned()).num_elements();
+    Some([&[rows], rest].concat())
+}
+
+/// A value of the new function whose first axis is what the old one has several for.
 struct Flat {
     value: ExprId,
     /// The extents of these axes.
     lead: Vec<Dim>,
 }
 
-impl Flat {
-    /// The axis of the flat value that one of the old value's is, counted from either end.
-    fn axis(&self, axis: i64, rank: usize) -> Option<i64> {
-        let axis = normalize_axis(axis, rank)?;
-        Some((axis.checked_sub(self.lead.len())? + 1) as i64)
-    }
-
-    /// A flat value's shape.
-    fn shape(&self, old: &Shape) -> Option<Vec<Dim>> {
-        let rest = old.strip_prefix(self.lead.as_slice())?;
-        let rows = Shape::new(self.lead.iter().cloned()).num_elements();
-        Some([&[rows], rest].concat())
-    }
-}
-
 struct Rows {
     rewriter: Rewriter,
+    wanted: BTreeMap<ExprId, Vec<Dim>>,
     /// Values of the old function that are computed flat, by the scope in which they are.
     computed: BTreeMap<(ExprId, u32), Flat>,
     /// Flat copies of others, by how many axes became one.
@@ -93,80 +211,72 @@ impl Rows {
     }
 
     /// A product with one matrix.
-    fn product(&mut self, call: &Call, scope: u32) -> Result<Option<Flat>> {
-        let &[Some(lhs), Some(rhs)] = call.args.as_slice() else { return Ok(None) };
-        let (Some(left), Some(right)) = (self.ty(lhs), self.ty(rhs)) else { return Ok(None) };
-        let MatmulAttrs { transpose_a, .. } = call.attrs.parse()?;
-        let lead = left.shape.split_last().map_or(&[][..], |(_, lead)| lead);
-        let is_one = |dim: &Dim| dim.as_const() == Some(1);
-        let rows_lie_apart = lead.iter().skip_while(|dim| is_one(dim)).skip(1);
-        let rows_lie_apart = rows_lie_apart.into_iter().any(|dim| dim.as_const().is_none());
-        let is_matrix = right.shape.rank() == 2
-            && right.num_elements().is_some_and(|elements| elements >= MIN_ELEMENTS);
-        if transpose_a || !is_matrix || !rows_lie_apart {
-            return Ok(None);
-        }
-        let lead = lead.to_vec();
-        let value = self.flat(lhs, &lead, scope)?;
-        let args = [Some(value), Some(self.rewriter.mapped(rhs))];
-        let (op, attrs) = (Op::new(&MATMUL), call.attrs.clone());
-        let value = self.rewriter.builder().call_optional(op, args.to_vec(), attrs)?;
+    fn product(&mut self, op: Op, call: &Call, scope: u32) -> Result<Option<Flat>> {
+        let Some((lhs, lead)) = product(self.rewriter.old(), op, call)? else { return Ok(None) };
+        let mut args = self.rewriter.args(call);
+        args[0] = Some(self.flat(lhs, &lead, scope)?);
+        let value = self.rewriter.builder().call_optional(op, args, call.attrs.clone())?;
         Ok(Some(Flat { value, lead }))
     }
 
-    /// A call whose results in a row are of no more than its arguments' there, if one of these is computed
-    /// flat.
-    fn following(&mut self, op: Op, call: &Call, scope: u32) -> Result<Option<Flat>> {
-        let computed = |arg: &ExprId| self.computed.get(&(*arg, scope)).cloned();
-        let Some(flat) = call.args.iter().flatten().find_map(computed) else { return Ok(None) };
-        let ranks = call.args.iter().flatten().map(|&arg| self.ty(arg).map(|ty| ty.shape.rank()));
-        let Some(rank) = ranks.max().flatten() else { return Ok(None) };
-        let Some(attrs) = row_wise(op, &call.attrs, rank, &flat)? else { return Ok(None) };
-        let mut args = Vec::with_capacity(call.args.len());
-        for arg in &call.args {
-            let Some(arg) = *arg else {
-                args.push(None);
-                continue;
-            };
-            let Some(operand) = self.operand(arg, rank, &flat, scope)? else { return Ok(None) };
-            args.push(Some(operand));
+    /// A call that computes each row by itself, of flat values or because it is wanted so.
+    fn row_wise(&mut self, id: ExprId, op: Op, call: &Call, scope: u32) -> Result<Option<Flat>> {
+        let computed = |arg: &ExprId| self.computed.get(&(*arg, scope)).map(|flat| &flat.lead);
+        let lead = call.args.iter().flatten().find_map(computed).or(self.wanted.get(&id));
+        let Some(lead) = lead.cloned() else { return Ok(None) };
+        let Some((operands, attrs)) = flat_call(self.rewriter.old(), op, call, &lead)? else {
+            return Ok(None);
+        };
+        let mut args = self.rewriter.args(call);
+        for ((arg, &old), operand) in args.iter_mut().zip(&call.args).zip(operands) {
+            let (Some(value), Some(old)) = (*arg, old) else { continue };
+            *arg = Some(match operand {
+                Operand::Flat => self.flat(old, &lead, scope)?,
+                Operand::Shared(shape) => self.reshaped(value, shape)?,
+                Operand::Absent => value,
+            });
         }
         let value = self.rewriter.builder().call_optional(op, args, attrs).ok();
-        Ok(value.map(|value| Flat { value, ..flat }))
+        Ok(value.map(|value| Flat { value, lead }))
     }
 
-    /// A field of a tuple that is computed of flat values.
+    /// A field of a tuple whose fields are flat.
     fn field(&mut self, tuple: ExprId, index: u32, scope: u32) -> Result<Option<Flat>> {
-        let Some(flat) = self.computed.get(&(tuple, scope)).cloned() else { return Ok(None) };
-        let value = self.rewriter.builder().tuple_get(flat.value, index)?;
-        Ok(Some(Flat { value, ..flat }))
+        let Some(Flat { value, lead }) = self.computed.get(&(tuple, scope)) else {
+            return Ok(None);
+        };
+        let (value, lead) = (*value, lead.clone());
+        let value = self.rewriter.builder().tuple_get(value, index)?;
+        Ok(Some(Flat { value, lead }))
     }
 
-    /// An operand beside flat ones of so many axes: flat, or the same for all rows.
-    fn operand(
-        &mut self,
-        arg: ExprId,
-        rank: usize,
-        flat: &Flat,
-        scope: u32,
-    ) -> Result<Option<ExprId>> {
-        let Some(ty) = self.ty(arg) else { return Ok(None) };
-        let behind = rank - flat.lead.len();
-        let Some(before) = ty.shape.rank().checked_sub(behind) else {
-            return Ok(Some(self.rewriter.mapped(arg)));
+    /// Has the current expression computed flat, and brings back its axes for those that need them;
+    /// of a tuple, for those of its fields.
+    fn place(&mut self, id: ExprId, flat: Flat, scope: u32) -> Result<()> {
+        let old = self.rewriter.old().ty(id).as_tensor().map(|ty| ty.shape.clone());
+        if let Some(shape) = old {
+            let found = tensor(self.rewriter.built(), flat.value)?.shape;
+            // What is known of several axes need not be known of one.
+            if flat_shape(&shape, &flat.lead).as_deref() != Some(&*found) {
+                return Ok(());
+            }
+            let back = self.reshaped(flat.value, shape.to_vec())?;
+            self.rewriter.replace(back);
+        }
+        self.computed.insert((id, scope), flat);
+        Ok(())
+    }
+
+    /// A value that is brought back and reshaped then.
+    fn reshaped_again(&mut self, id: ExprId, call: &Call, scope: u32) -> Result<()> {
+        let &[Some(arg)] = call.args.as_slice() else { return Ok(()) };
+        let (Some(flat), Some(ty)) = (self.computed.get(&(arg, scope)), self.ty(id)) else {
+            return Ok(());
         };
-        let (lead, rest) = ty.shape.split_at(before);
-        if *lead == *flat.lead {
-            return self.flat(arg, &flat.lead, scope).map(Some);
-        }
-        if lead.iter().any(|dim| dim.as_const() != Some(1)) {
-            return Ok(None);
-        }
-        let (value, newshape) = (self.rewriter.mapped(arg), rest.to_vec());
-        if lead.is_empty() {
-            return Ok(Some(value));
-        }
-        call_with(self.rewriter.builder(), &RESHAPE, &[value], &ReshapeAttrs { newshape }).map(Some)
+        let (value, shape) = (flat.value, ty.shape.to_vec());
+        let value = self.reshaped(value, shape)?;
+        self.rewriter.replace(value);
+        Ok(())
     }
 
     /// A value with its first axes as one.
@@ -180,55 +290,21 @@ impl Rows {
         if let Some(&made) = self.made.get(&key) {
             return Ok(made);
         }
-        let flat = Flat { value: self.rewriter.mapped(id), lead: lead.to_vec() };
-        let shape = self.ty(id).and_then(|ty| flat.shape(&ty.shape));
-        let newshape = shape.ok_or("a tensor lacks axes of the product it is an operand of")?;
-        let attrs = ReshapeAttrs { newshape };
-        let made = call_with(self.rewriter.builder(), &RESHAPE, &[flat.value], &attrs)?;
+        let shape = self.ty(id).and_then(|ty| flat_shape(&ty.shape, lead));
+        let shape = shape.ok_or("a tensor lacks axes of what it is an operand of")?;
+        let value = self.rewriter.mapped(id);
+        let made = self.reshaped(value, shape)?;
         self.made.insert(key, made);
         Ok(made)
     }
 
-    /// What a flat value is with the axes that the old one has, or that it is a tuple, whose fields
-    /// get theirs; `None` if it is not the old value in other axes.
-    fn back(&mut self, id: ExprId, flat: &Flat) -> Result<Option<Option<ExprId>>> {
-        let (old, new) = (self.rewriter.old().ty(id), self.rewriter.built().ty(flat.value));
-        let (Some(old), Some(new)) = (old.as_tensor(), new.as_tensor()) else {
-            return Ok(Some(None));
-        };
-        if flat.shape(&old.shape).as_deref() != Some(&*new.shape) {
-            return Ok(None);
+    /// A value of the new function in a shape.
+    fn reshaped(&mut self, value: ExprId, newshape: Vec<Dim>) -> Result<ExprId> {
+        let b = self.rewriter.builder();
+        let ty = TensorType { shape: Shape::new(newshape.iter().cloned()), ..tensor(b, value)? };
+        match reshape(b, value, &ty)? {
+            Some(made) => Ok(made),
+            None => call_with(b, &RESHAPE, &[value], &ReshapeAttrs { newshape }),
         }
-        let attrs = ReshapeAttrs { newshape: old.shape.to_vec() };
-        let back = call_with(self.rewriter.builder(), &RESHAPE, &[flat.value], &attrs)?;
-        Ok(Some(Some(back)))
     }
-}
-
-/// The attributes of a call of flat values, whose operands had so many axes, if it computes each row by
-/// itself.
-fn row_wise(op: Op, attrs: &Attrs, rank: usize, flat: &Flat) -> Result<Option<Attrs>> {
-    let axes = |axes: &[i64]| axes.iter().map(|&axis| flat.axis(axis, rank)).collect();
-    if [&SUM, &MEAN, &MAX, &MIN, &PROD].iter().any(|def| op.is(def)) {
-        let ReduceAttrs { axis, keepdims } = attrs.parse()?;
-        let axis: Option<Vec<i64>> = axes(&axis);
-        let axis = axis.filter(|axis| !axis.is_empty());
-        return Ok(axis
-            .map(|axis| Attrs::from_struct(&ReduceAttrs { axis, keepdims }))
-            .transpose()?);
-    }
-    if op.is(&STRIDED_SLICE) {
-        let slice: StridedSliceAttrs = attrs.parse()?;
-        let axes = axes(&slice.axes);
-        let slice = axes.map(|axes| Attrs::from_struct(&StridedSliceAttrs { axes, ..slice }));
-        return Ok(slice.transpose()?);
-    }
-    let along_axis = [&SOFTMAX, &LOG_SOFTMAX, &LAYER_NORM, &BIAS_ADD, &CONCATENATE, &SPLIT];
-    if along_axis.iter().any(|def| op.is(def)) {
-        let Some(&AttrValue::Int(axis)) = attrs.get("axis") else { return Ok(None) };
-        return Ok(flat.axis(axis, rank).map(|axis| attrs.clone().with("axis", axis)));
-    }
-    let is_element_wise = matches!(op.pattern, OpPattern::ElemWise | OpPattern::Broadcast)
-        && ["axis", "shape"].iter().all(|name| attrs.get(name).is_none());
-    Ok(is_element_wise.then(|| attrs.clone()))
 }

@@ -2,7 +2,7 @@
 
 mod activations;
 mod arithmetic;
-mod moves;
+pub(super) mod moves;
 mod one_hot;
 #[cfg(test)]
 mod tests;

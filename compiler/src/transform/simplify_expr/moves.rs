@@ -17,7 +17,7 @@ use crate::pass::Result;
 use crate::transform::calls::{call_of, call_with, uniform_of};
 
 /// The operators that keep the elements in their order.
-pub(super) const RESHAPES: [&OpDef; 3] = [&RESHAPE, &SQUEEZE, &EXPAND_DIMS];
+pub(in crate::transform) const RESHAPES: [&OpDef; 3] = [&RESHAPE, &SQUEEZE, &EXPAND_DIMS];
 
 /// The operators for which the order of the elements along reduced axes is of no account.
 const REDUCTIONS: [&OpDef; 5] = [&SUM, &MEAN, &MAX, &MIN, &PROD];
@@ -150,7 +150,12 @@ fn layout_transform(b: &mut FunctionBuilder, x: ExprId, attrs: &Attrs) -> Result
     Ok(b.call(Op::new(&LAYOUT_TRANSFORM), &[source], attrs).ok())
 }
 
-fn reshape(b: &mut FunctionBuilder, x: ExprId, ty: &TensorType) -> Result<Option<ExprId>> {
+/// What a tensor in the shape of a type is made of instead, if it was reshaped before.
+pub(in crate::transform) fn reshape(
+    b: &mut FunctionBuilder,
+    x: ExprId,
+    ty: &TensorType,
+) -> Result<Option<ExprId>> {
     if is_of(b, x, ty) {
         return Ok(Some(x));
     }
