@@ -62,6 +62,44 @@ fn elements_of_three_and_four_open_axes_are_counted() {
     check_sizes(&model(builder), &dims, runs, |sizes| vec![sizes.to_vec()]);
 }
 
+/// Two layers with a norm before and a residual behind each, of batches of one size and of sequences.
+#[test]
+fn rows_of_all_batches_share_a_matrix() {
+    let weights: Vec<f32> = (0..64 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 200.0).collect();
+    let weights = Constant::from_f32(&[64, 64], &weights).unwrap();
+    let scale = Constant::from_f32(&[64], &[0.75; 64]).unwrap();
+    let sections = Constant::from_i64(&[2], &[40, 24]).unwrap();
+    for length in [ModelDim::from("s"), ModelDim::from(3)] {
+        let is_open = length == ModelDim::from("s");
+        let shape = [ModelDim::from("b"), length.clone(), ModelDim::from(64)];
+        let builder = ModelBuilder::new(17)
+            .input("x", DType::F32, &shape)
+            .input("mask", DType::F32, &[ModelDim::from("b"), length, ModelDim::from(1)])
+            .initializer("w", &weights)
+            .initializer("scale", &scale)
+            .initializer("sections", &sections)
+            .node("LayerNormalization", &["x", "scale"], &["n"], &[("axis", (-1).into())])
+            .node("MatMul", &["n", "w"], &["m"], &[])
+            .node("Mul", &["m", "mask"], &["masked"], &[])
+            .node("Add", &["masked", "x"], &["y"], &[])
+            .node("Split", &["y", "sections"], &["left", "right"], &[("axis", (-1).into())])
+            .node("Softmax", &["left"], &["soft"], &[("axis", (-1).into())])
+            .node("Concat", &["right", "soft"], &["turned"], &[("axis", (-1).into())])
+            .node("MatMul", &["turned", "w"], &["z"], &[])
+            .node("ReduceMean", &["z"], &["mean"], &[("axes", vec![1].into())])
+            .output("z", DType::F32, &UNKNOWN[..3])
+            .output("mean", DType::F32, &UNKNOWN[..3]);
+        let dims = [("b", 1..=5), ("s", 1..=17)];
+        let runs: [&[u64]; 6] = [&[5, 17], &[1, 1], &[5, 1], &[1, 16], &[4, 3], &[3, 15]];
+        let count = if is_open { 2 } else { 1 };
+        let runs: Vec<&[u64]> = runs.iter().map(|run| &run[..count]).collect();
+        check_sizes(&model(builder), &dims[..count], &runs, |sizes| {
+            let length = sizes.get(1).copied().unwrap_or(3);
+            vec![vec![sizes[0], length, 64], vec![sizes[0], length, 1]]
+        });
+    }
+}
+
 /// Trees of two levels, of which a leaf has two numbers.
 #[test]
 fn forests_have_any_number_of_rows() {
