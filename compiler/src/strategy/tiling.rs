@@ -35,10 +35,10 @@ const SCATTERED_STORE: f64 = 3.0;
 
 /// Fewest rows with which a panel is worked on for long enough to fetch the next one meanwhile.
 /// With fewer, reading the weights is all that takes time, and asking for them takes more of it,
-/// unless they come from memory.
+/// unless they come from afar.
 const MIN_FETCHING_ROWS: i64 = 16;
 
-/// Whether the next panel is asked for though there are but few rows: the weights of the model have so
+/// Whether the next panel is asked for though there are but few rows: the weights of a model have so
 /// many bytes that none are in a near cache when their turn comes, and more of them are on their way
 /// then.
 pub(super) fn comes_from_afar(machine: Machine, weights: i64) -> bool {
@@ -84,7 +84,8 @@ pub(crate) struct Work {
     pub(super) scattered: bool,
     /// Bytes from one row of the left operand to the next, if one does not follow the other.
     pub(super) stride: Option<i64>,
-    /// Bytes of all weights that are read between one run and the next; its own are part of them.
+    /// Bytes of all weights that are read between one run and the next, as far as they are known: at
+    /// least its own.
     pub(super) weights: i64,
 }
 
@@ -340,7 +341,7 @@ impl Cuts {
     fn fetches_next(&self, work: &Work) -> bool {
         let rows = work.rows[0] * work.rows[1];
         let is_worked_on = rows >= MIN_FETCHING_ROWS && self.weight_bytes >= MIN_FETCHED_WEIGHTS;
-        let is_far = comes_from_afar(self.machine, work.weights);
+        let is_far = comes_from_afar(self.machine, work.weights.max(self.weight_bytes));
         self.panel_count() > 1 && (is_worked_on || (rows < MIN_FETCHING_ROWS && is_far))
     }
 

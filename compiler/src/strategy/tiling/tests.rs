@@ -124,10 +124,10 @@ fn few_rows_have_more_columns_and_fetch_no_panel_that_is_near() {
     assert_eq!(chosen(matrix(1, 4096, 4096)).0, 8);
     assert_eq!(chosen(matrix(4, 1024, 1024)).0, 4);
     for rows in [1, 4, 8] {
-        assert!(!chosen(matrix(rows, 1024, 1024)).2, "{rows}");
+        assert!(!chosen(matrix(rows, 512, 512)).2, "{rows}");
     }
     // What comes from afar is asked for, however few rows need it.
-    let far = |rows| Work { weights: 16 << 20, ..matrix(rows, 1024, 1024) };
+    let far = |rows| Work { weights: 16 << 20, ..matrix(rows, 512, 512) };
     for rows in [1, 2, 3, 4] {
         let Tiling { order, next, ahead, .. } = Tiling::choose(AVX512, AVX512, &far(rows));
         assert_eq!((order, next, ahead), (PANELS, true, 0), "{rows}");
