@@ -40,11 +40,11 @@ pub fn flatten_rows(function: Function, _module: &IRModule, cx: &PassContext) ->
         let old = rows.rewriter.old().clone();
         let scope = old.data_of(id).scope.as_u32();
         let flat = match old.expr(id) {
-            &Expr::TupleGet { tuple, index } => rows.field(tuple, index, scope)?,
+            &Expr::TupleGet { tuple, index } => rows.field(tuple, index)?,
             expr => match op_of(expr) {
                 Some((op, call)) if op.is(&MATMUL) => rows.product(op, call, scope)?,
                 Some((op, call)) if RESHAPES.iter().any(|def| op.is(def)) => {
-                    rows.reshaped_again(id, call, scope)?;
+                    rows.reshaped_again(id, call)?;
                     None
                 }
                 Some((op, call)) => rows.row_wise(id, op, call, scope)?,
@@ -52,7 +52,7 @@ pub fn flatten_rows(function: Function, _module: &IRModule, cx: &PassContext) ->
             },
         };
         if let Some(flat) = flat {
-            rows.place(id, flat, scope)?;
+            rows.place(id, flat)?;
             cx.count("flat", 1);
         }
     }
@@ -71,12 +71,8 @@ fn wanted(function: &Function) -> Result<BTreeMap<ExprId, Vec<Dim>>> {
         } else if let Some(lead) = wanted.get(&id).cloned()
             && let Some((operands, _)) = flat_call(function, op, call, &lead)?
         {
-            let scope = function.data_of(id).scope;
             for (arg, operand) in call.args.iter().zip(operands) {
-                if let &Some(arg) = arg
-                    && operand == Operand::Flat
-                    && function.data_of(arg).scope == scope
-                {
+                if let (&Some(arg), Some(Operand::Flat)) = (arg, operand) {
                     wanted.insert(arg, lead.clone());
                 }
             }
@@ -107,9 +103,7 @@ fn product(function: &Function, op: Op, call: &Call) -> Result<Option<(ExprId, V
 }
 
 /// What an operand of a call of flat values is.
-#[derive(Clone, PartialEq)]
 enum Operand {
-    Absent,
     Flat,
     /// The same for all rows, in this shape.
     Shared(Vec<Dim>),
@@ -130,22 +124,22 @@ impl Operand {
     }
 }
 
-/// The operands and attributes of a call of flat values in the place of one that computes each row by
-/// itself.
+/// The operands, as far as they are there, and attributes of a call of flat values in the place of one
+/// that computes each row by itself.
 fn flat_call(
     function: &Function,
     op: Op,
     call: &Call,
     lead: &[Dim],
-) -> Result<Option<(Vec<Operand>, Attrs)>> {
+) -> Result<Option<(Vec<Option<Operand>>, Attrs)>> {
     let ty = |arg: ExprId| function.ty(arg).as_tensor();
     let ranks = call.args.iter().flatten().map(|&arg| ty(arg).map_or(0, |ty| ty.shape.rank()));
     let Some(rank) = ranks.max() else { return Ok(None) };
     let operand = |arg: &Option<ExprId>| match *arg {
-        None => Some(Operand::Absent),
-        Some(arg) => Operand::of(ty(arg)?, rank, lead),
+        None => Some(None),
+        Some(arg) => Operand::of(ty(arg)?, rank, lead).map(Some),
     };
-    let operands: Option<Vec<Operand>> = call.args.iter().map(operand).collect();
+    let operands: Option<Vec<_>> = call.args.iter().map(operand).collect();
     Ok(operands.zip(flat_attrs(op, &call.attrs, rank, lead.len())?))
 }
 
@@ -198,9 +192,9 @@ struct Flat {
 struct Rows {
     rewriter: Rewriter,
     wanted: BTreeMap<ExprId, Vec<Dim>>,
-    /// Values of the old function that are computed flat, by the scope in which they are.
-    computed: BTreeMap<(ExprId, u32), Flat>,
-    /// Flat copies of others, by how many axes became one.
+    /// Values of the old function that are computed flat.
+    computed: BTreeMap<ExprId, Flat>,
+    /// Flat copies of others, by how many axes became one and the scope in which they are.
     made: BTreeMap<(ExprId, usize, u32), ExprId>,
 }
 
@@ -221,30 +215,31 @@ impl Rows {
 
     /// A call that computes each row by itself, of flat values or because it is wanted so.
     fn row_wise(&mut self, id: ExprId, op: Op, call: &Call, scope: u32) -> Result<Option<Flat>> {
-        let computed = |arg: &ExprId| self.computed.get(&(*arg, scope)).map(|flat| &flat.lead);
-        let lead = call.args.iter().flatten().find_map(computed).or(self.wanted.get(&id));
+        let old = self.rewriter.old();
+        // In a loop, what comes from outside would have the loop's own values moved in each turn.
+        let beside = |arg: &&ExprId| old.data_of(**arg).scope == old.data_of(id).scope;
+        let computed = |arg: &ExprId| self.computed.get(arg).map(|flat| &flat.lead);
+        let mut args = call.args.iter().flatten().filter(beside);
+        let lead = args.find_map(computed).or(self.wanted.get(&id));
         let Some(lead) = lead.cloned() else { return Ok(None) };
         let Some((operands, attrs)) = flat_call(self.rewriter.old(), op, call, &lead)? else {
             return Ok(None);
         };
         let mut args = self.rewriter.args(call);
-        for ((arg, &old), operand) in args.iter_mut().zip(&call.args).zip(operands) {
-            let (Some(value), Some(old)) = (*arg, old) else { continue };
-            *arg = Some(match operand {
+        for ((arg, old), operand) in args.iter_mut().zip(&call.args).zip(operands) {
+            let (Some(arg), &Some(old), Some(operand)) = (arg, old, operand) else { continue };
+            *arg = match operand {
                 Operand::Flat => self.flat(old, &lead, scope)?,
-                Operand::Shared(shape) => self.reshaped(value, shape)?,
-                Operand::Absent => value,
-            });
+                Operand::Shared(shape) => self.reshaped(*arg, shape)?,
+            };
         }
         let value = self.rewriter.builder().call_optional(op, args, attrs).ok();
         Ok(value.map(|value| Flat { value, lead }))
     }
 
     /// A field of a tuple whose fields are flat.
-    fn field(&mut self, tuple: ExprId, index: u32, scope: u32) -> Result<Option<Flat>> {
-        let Some(Flat { value, lead }) = self.computed.get(&(tuple, scope)) else {
-            return Ok(None);
-        };
+    fn field(&mut self, tuple: ExprId, index: u32) -> Result<Option<Flat>> {
+        let Some(Flat { value, lead }) = self.computed.get(&tuple) else { return Ok(None) };
         let (value, lead) = (*value, lead.clone());
         let value = self.rewriter.builder().tuple_get(value, index)?;
         Ok(Some(Flat { value, lead }))
@@ -252,7 +247,7 @@ impl Rows {
 
     /// Has the current expression computed flat, and brings back its axes for those that need them;
     /// of a tuple, for those of its fields.
-    fn place(&mut self, id: ExprId, flat: Flat, scope: u32) -> Result<()> {
+    fn place(&mut self, id: ExprId, flat: Flat) -> Result<()> {
         let old = self.rewriter.old().ty(id).as_tensor().map(|ty| ty.shape.clone());
         if let Some(shape) = old {
             let found = tensor(self.rewriter.built(), flat.value)?.shape;
@@ -263,14 +258,14 @@ impl Rows {
             let back = self.reshaped(flat.value, shape.to_vec())?;
             self.rewriter.replace(back);
         }
-        self.computed.insert((id, scope), flat);
+        self.computed.insert(id, flat);
         Ok(())
     }
 
     /// A value that is brought back and reshaped then.
-    fn reshaped_again(&mut self, id: ExprId, call: &Call, scope: u32) -> Result<()> {
+    fn reshaped_again(&mut self, id: ExprId, call: &Call) -> Result<()> {
         let &[Some(arg)] = call.args.as_slice() else { return Ok(()) };
-        let (Some(flat), Some(ty)) = (self.computed.get(&(arg, scope)), self.ty(id)) else {
+        let (Some(flat), Some(ty)) = (self.computed.get(&arg), self.ty(id)) else {
             return Ok(());
         };
         let (value, shape) = (flat.value, ty.shape.to_vec());
@@ -281,7 +276,7 @@ impl Rows {
 
     /// A value with its first axes as one.
     fn flat(&mut self, id: ExprId, lead: &[Dim], scope: u32) -> Result<ExprId> {
-        if let Some(flat) = self.computed.get(&(id, scope))
+        if let Some(flat) = self.computed.get(&id)
             && flat.lead == lead
         {
             return Ok(flat.value);
