@@ -570,8 +570,14 @@ fn check_output(output: &ValueInfoProto, ty: &TensorType, is_fixed: bool) -> Opt
         }
         Some(DimensionValue::Param(_)) | None => false,
     };
+    let is_number = |dim: &Dimension| matches!(dim.value, Some(DimensionValue::Value(0..)));
     // With an input that is declared as a scalar and given a shape, its outputs are none, either.
-    let same_rank = dims.len() == ty.shape.rank() || (!is_fixed && dims.is_empty());
+    let says_nothing = match dims.is_empty() {
+        true => !is_fixed,
+        // Converters declare a row of labels of any length where there is a column.
+        false => !dims.iter().any(is_number),
+    };
+    let same_rank = dims.len() == ty.shape.rank() || says_nothing;
     if same_rank && !(is_fixed && dims.iter().zip(ty.shape.iter()).any(contradicts)) {
         return None;
     }

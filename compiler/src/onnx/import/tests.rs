@@ -537,6 +537,7 @@ fn declared_outputs_that_contradict_what_is_computed_are_told() {
     // What is not declared contradicts nothing.
     let open = [ModelDim::from("n"), ModelDim::from(-1)];
     assert!(import_default(&model(&dims(&[2, 3]), &open)).is_ok());
+    assert!(import_default(&model(&dims(&[2, 3]), &[ModelDim::from(-1)])).is_ok());
 }
 
 /// A product of `x` with each of some matrices.

@@ -29,7 +29,8 @@ pub(super) fn gather_nd(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![node.call_with(&GATHER_ND, &[x, indices], &GatherNdAttrs { batch_dims })?])
 }
 
-/// The attribute `reduction` of scattering, which came with -16; minimum and maximum with -18.
+/// The attribute `reduction` of scattering, which came with -16; minimum and maximum with -18, but
+/// PyTorch writes them for -16, and ONNX Runtime reads them.
 fn reduction(node: &mut Node<'_, '_>) -> Result<ScatterReduction, NodeError> {
     if node.version < 16 {
         return Ok(ScatterReduction::Update);
@@ -38,8 +39,8 @@ fn reduction(node: &mut Node<'_, '_>) -> Result<ScatterReduction, NodeError> {
         "none" => Ok(ScatterReduction::Update),
         "add" => Ok(ScatterReduction::Add),
         "mul" => Ok(ScatterReduction::Mul),
-        "min" if node.version >= 18 => Ok(ScatterReduction::Min),
-        "max" if node.version >= 18 => Ok(ScatterReduction::Max),
+        "min" => Ok(ScatterReduction::Min),
+        "max" => Ok(ScatterReduction::Max),
         other => Err(NodeError::new(format!(
             "attribute `reduction` `{other}` is not one of version {} of the operator",
             node.version

@@ -134,7 +134,7 @@ fn int_floor_mod(a: i128, b: i128) -> Option<i128> {
     Some(if remainder != 0 && (remainder < 0) != (b < 0) { remainder + b } else { remainder })
 }
 
-/// Division of dimensions that truncates, where it is known to be what floor division yields.
+/// Division of dimensions: of integers truncated, of floats where it is exact.
 fn dim_divide(cx: &InferCx<'_>, a: &Dim, b: &Dim) -> Option<Dim> {
     let truncates = cx.tensor(0).is_ok_and(|ty| ty.dtype.is_int());
     if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
@@ -142,11 +142,20 @@ fn dim_divide(cx: &InferCx<'_>, a: &Dim, b: &Dim) -> Option<Dim> {
         return (truncates || exact).then(|| a.checked_div(b).map(Dim::from))?;
     }
     let quotient = a.floor_div(b);
-    let zero = Dim::from(0i64);
-    let is_positive =
-        || cx.facts.prove_le(&zero, a) == Some(true) && cx.facts.prove_lt(&zero, b) == Some(true);
     // An exact quotient is the same however it is rounded.
-    (&quotient * b == *a || truncates && is_positive()).then_some(quotient)
+    if &quotient * b == *a {
+        return Some(quotient);
+    }
+    let zero = Dim::from(0i64);
+    if !truncates || cx.facts.prove_lt(&zero, b) != Some(true) {
+        return None;
+    }
+    let negated = || (&zero - a).floor_div(b);
+    Some(match (cx.facts.prove_le(&zero, a), cx.facts.prove_le(a, &zero)) {
+        (Some(true), _) => quotient,
+        (_, Some(true)) => &zero - &negated(),
+        _ => quotient.maximum(&zero) - negated().maximum(&zero),
+    })
 }
 
 fn dim_floor_mod(_: &InferCx<'_>, a: &Dim, b: &Dim) -> Option<Dim> {

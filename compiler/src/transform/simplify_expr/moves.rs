@@ -30,7 +30,7 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
     let Some(x) = site.arg(0) else { return Ok(None) };
     let op = site.op;
     if op.is(&TRANSPOSE) {
-        transpose(b, x, site.attrs)
+        transpose(b, x, site)
     } else if RESHAPES.iter().any(|def| op.is(def)) {
         reshape(b, x, site.ty)
     } else if site.reads_alone && !site.strict && REDUCTIONS.iter().any(|def| op.is(def)) {
@@ -82,8 +82,8 @@ fn axes_of(attrs: &Attrs) -> Result<Option<Vec<usize>>> {
     Ok(axes.iter().map(|&axis| normalize_axis(axis, axes.len())).collect())
 }
 
-fn transpose(b: &mut FunctionBuilder, x: ExprId, attrs: &Attrs) -> Result<Option<ExprId>> {
-    let Some(mut axes) = axes_of(attrs)? else { return Ok(None) };
+fn transpose(b: &mut FunctionBuilder, x: ExprId, site: &Site<'_>) -> Result<Option<ExprId>> {
+    let Some(mut axes) = axes_of(site.attrs)? else { return Ok(None) };
     let mut source = x;
     if let Some(Call { args, attrs, .. }) = call_of(b, x, &TRANSPOSE)
         && let (Some(&Some(inner)), Some(inner_axes)) = (args.first(), axes_of(attrs)?)
@@ -93,6 +93,14 @@ fn transpose(b: &mut FunctionBuilder, x: ExprId, attrs: &Attrs) -> Result<Option
     }
     if axes.iter().enumerate().all(|(index, &axis)| index == axis) {
         return Ok(Some(source));
+    }
+    // What moves axes of one element alone, moves no element.
+    if let Some(extents) = site.ty.shape.as_consts()
+        && let moved = axes.iter().zip(extents).filter(|&(_, extent)| extent != 1)
+        && moved.is_sorted_by_key(|(axis, _)| *axis)
+    {
+        let simpler = reshape(b, source, site.ty)?;
+        return simpler.map_or_else(|| reshape_to(b, source, site.ty), |id| Ok(Some(id)));
     }
     if source == x {
         return Ok(None);

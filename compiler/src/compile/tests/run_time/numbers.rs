@@ -41,6 +41,27 @@ fn ranges_go_in_steps_and_backwards() {
 }
 
 #[test]
+fn quotients_of_negative_sizes_are_rounded_towards_zero() {
+    let runs: &[&[u64]] = &[&[1], &[4], &[5], &[8], &[9]];
+    // A quarter of what is negative, and of what has either sign.
+    for from in ["zero", "five"] {
+        let model = of_size(
+            |b| {
+                let constant = |value| Constant::from_i64(&[], &[value]).unwrap();
+                let b = b.initializer("four", &constant(4)).initializer("five", &constant(5));
+                b.node("Sub", &[from, "n"], &["negative"], &[])
+                    .node("Div", &["negative", "four"], &["quotient"], &[])
+                    .node("Neg", &["quotient"], &["count"], &[])
+                    .node("Range", &["minus_one", "count", "one"], &["places"], &[])
+                    .node("Cast", &["places"], &["y"], &[("to", 1.into())])
+            },
+            1,
+        );
+        check_sizes(&model, &[("n", 1..=9)], runs, |sizes| vec![vec![sizes[0], 3]]);
+    }
+}
+
+#[test]
 fn ranges_of_floats_end_where_a_size_says() {
     let runs: &[&[u64]] = &[&[1], &[2], &[9]];
     for [start, step] in [["float_one", "float_one"], ["float_one", "float_two"]] {
