@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use super::cover::adjacent;
 use super::emit::Emitter;
+use super::machine::Machine;
 use super::nest::{Nest, Run, in_run, innermost};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, ReduceAxis, StageId, StageKind, combined, identity};
@@ -251,14 +252,28 @@ impl Reduction {
         rest == 1 && covered && in_row && axes.next().is_none()
     }
 
+    fn is_half(&self) -> bool {
+        matches!(self.dtype, DType::F16 | DType::BF16)
+    }
+
+    /// Elements of one register: halves are widened where there is no arithmetic of them.
+    fn lanes(&self, machine: Machine) -> i64 {
+        if self.is_half() { machine.sums(self.dtype) } else { machine.lanes(self.dtype) }
+    }
+
     /// Elements of a group of partial sums along an axis, if they are worth having: a power of two.
     fn group(&self) -> Option<(i64, i64)> {
         let extent = self.axes.last()?.extent;
-        let known = self.dtype.is_int() || matches!(self.dtype, DType::F32 | DType::F64);
+        let is_half = self.is_half();
+        let known = self.dtype.is_int()
+            || matches!(self.dtype, DType::F32 | DType::F64)
+            // To widen them changes nothing about which is the greatest.
+            || (is_half && matches!(self.combiner, BinaryOp::Max | BinaryOp::Min));
         if !known || self.dtype.bits() < 8 {
             return None;
         }
-        let mut group = i64::from(GROUP_BITS / self.dtype.bits());
+        let bits = if is_half { DType::F32.bits() } else { self.dtype.bits() };
+        let mut group = i64::from(GROUP_BITS / bits);
         while group > extent {
             group /= 2;
         }
@@ -378,7 +393,7 @@ impl Emitter {
         if reduction.lines.is_some() {
             // As many vectors as rows, or a few less.
             let vectors = i64::from(self.machine.registers / 8);
-            across = across.min(vectors * self.machine.lanes(reduction.dtype));
+            across = across.min(vectors * reduction.lanes(self.machine));
         }
         let wide: Vec<i64> = match is_long {
             true => {
@@ -427,7 +442,7 @@ impl Emitter {
     ) -> Option<Stmt> {
         let inner = innermost(spec)?;
         let lanes = runs.iter().map(|run| run.lanes).max()?;
-        let vectors = (lanes / self.machine.lanes(reduction.dtype)).max(1) * split;
+        let vectors = (lanes / reduction.lanes(self.machine)).max(1) * split;
         let side_by_side = match reduction.lines {
             Some(_) => self.sums_of_lines(reduction, vectors),
             None => SIDE_BY_SIDE,

@@ -93,7 +93,7 @@ impl Emitter {
         }
         let wide = groups * group;
         let acc = self.func.register("acc", reduction.dtype, &[wide]);
-        let lanes = self.machine.lanes(reduction.dtype).min(group);
+        let lanes = reduction.lanes(self.machine).min(group);
         let keeps_nan = reduction.keeps_nan();
         let nans = keeps_nan.then(|| self.func.register("nans", reduction.dtype, &[group]));
         let sums = Sums { acc, nans, tail, extent, group, wide, lanes };

@@ -121,7 +121,7 @@ impl Emitter {
         let spec = self.func.buffers[to].spec.clone();
         let axis = spec.dims().get(innermost(&spec)?)?.axis;
         let size = block(&spec, axis)?;
-        let lanes = self.machine.lanes(reduction.dtype).min(size);
+        let lanes = reduction.lanes(self.machine).min(size);
         let is_compute = matches!(self.dag.stages[root].kind, StageKind::Compute(_));
         let is_open = self.is_open(to) || !self.rows.is_empty();
         if !is_compute || is_open || lanes < LEAST_LANES || size % lanes != 0 {

@@ -57,7 +57,7 @@ impl Finder<'_> {
         // What is computed of the scores by element may be in either group.
         let scores = operands.into_iter().find(|&id| {
             id != weights
-                && self.tensor(id) == Some(of_weights)
+                && self.tensor(id).is_some_and(|ty| ty.shape == of_weights.shape)
                 && self.is_read_by(id, readers)
                 && self.is_product_by_element(id)
         })?;
@@ -110,7 +110,8 @@ impl Finder<'_> {
         let mut anchors = self.members[id].iter().filter(is_anchor);
         match (anchors.next(), anchors.next()) {
             (Some(&anchor), None) => {
-                self.left_operand(anchor).is_some() && self.tensor(anchor) == self.tensor(id)
+                let shape = |id| self.tensor(id).map(|ty| &ty.shape);
+                self.left_operand(anchor).is_some() && shape(anchor) == shape(id)
             }
             _ => false,
         }
