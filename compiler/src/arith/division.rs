@@ -202,18 +202,7 @@ impl Rules<'_> {
             fraction => (fraction.a, fraction.b),
         };
         let (quotient, rest) = self.divide(&a, &b);
-        if rest.is(0) {
-            return quotient;
-        }
-        let (dividend, divisor) = (self.facts.range(&rest), self.facts.range(&b));
-        let below = self.is_below(&rest, &b);
-        let value = if below {
-            Some(0)
-        } else {
-            let range = dividend.floor_div(divisor);
-            range.lower.filter(|_| range.lower == range.upper && !divisor.contains(0))
-        };
-        let floor = match value.and_then(|value| i64::try_from(value).ok()) {
+        let floor = match self.known_quotient(&rest, &b) {
             Some(value) => IntExpr::constant(value),
             None => IntExpr::atom(Atom::FloorDiv(rest, b)),
         };
@@ -227,10 +216,23 @@ impl Rules<'_> {
             self.modulo(&a, &b)
         } else {
             let (_, rest) = self.divide(&a, &b);
-            let below = self.is_below(&rest, &b);
-            if rest.is(0) || below { rest } else { IntExpr::atom(Atom::Mod(rest, b)) }
+            match self.known_quotient(&rest, &b) {
+                Some(quotient) => self.add(&rest, &self.scale(&b, -quotient)),
+                None => IntExpr::atom(Atom::Mod(rest, b)),
+            }
         };
         self.mul(&scale, &remainder)
+    }
+
+    /// `floordiv(a, b)`, if it is known to be one number.
+    fn known_quotient(&self, a: &IntExpr, b: &IntExpr) -> Option<i64> {
+        if a.is(0) || self.is_below(a, b) {
+            return Some(0);
+        }
+        let divisor = self.facts.range(b);
+        let range = self.facts.range(a).floor_div(divisor);
+        let value = range.lower.filter(|_| range.lower == range.upper && !divisor.contains(0))?;
+        i64::try_from(value).ok()
     }
 
     /// Whether `0 <= a < b` is known.

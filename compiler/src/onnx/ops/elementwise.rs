@@ -1,13 +1,14 @@
 //! Operators that work element by element: arithmetic, comparison, logic, activation.
 
 use super::broadcast;
+use super::fractions::Rounding;
 use crate::ir::small_float::PowerRounding;
 use crate::ir::{Constant, DType};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
 use crate::ops::OpDef;
 use crate::ops::elementwise::{
-    ADD, CAST, CELU, CLIP, CastAttrs, CeluAttrs, ClipAttrs, DIVIDE, ELU, EluAttrs, FLOOR,
+    ADD, CAST, CEIL, CELU, CLIP, CastAttrs, CeluAttrs, ClipAttrs, DIVIDE, ELU, EluAttrs, FLOOR,
     FLOOR_MOD, GELU, GREATER, GeluApproximation, GeluAttrs, HARDSIGMOID, HardsigmoidAttrs, ISINF,
     LEAKY_RELU, LEFT_SHIFT, LESS, LOGICAL_AND, LeakyReluAttrs, MAXIMUM, MINIMUM, MOD, MULTIPLY,
     POWER, PRELU, RIGHT_SHIFT, SELU, SIGMOID, SeluAttrs, THRESHOLDED_RELU, ThresholdedReluAttrs,
@@ -22,10 +23,23 @@ pub(super) fn unary(node: &mut Node<'_, '_>, op: &'static OpDef) -> Result<Outpu
 
 /// `Floor`-1, -6, -13 (more types).
 pub(super) fn floor(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    rounded(node, Rounding::Down, &FLOOR)
+}
+
+/// `Ceil`-1, -6, -13.
+pub(super) fn ceil(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    rounded(node, Rounding::Up, &CEIL)
+}
+
+fn rounded(
+    node: &mut Node<'_, '_>,
+    to: Rounding,
+    op: &'static OpDef,
+) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
-    match node.floor_of_size(x)? {
-        Some(floor) => Ok(vec![node.cast(floor, node.tensor(x)?.dtype)?]),
-        None => Ok(vec![node.call(&FLOOR, &[x])?]),
+    match node.rounded_size(x, to)? {
+        Some(size) => Ok(vec![node.cast(size, node.tensor(x)?.dtype)?]),
+        None => Ok(vec![node.call(op, &[x])?]),
     }
 }
 
@@ -201,7 +215,7 @@ fn cast_to(node: &mut Node<'_, '_>, dtype: DType) -> Result<Outputs, NodeError> 
         }
         _ => {
             // What is positive is truncated by rounding it down.
-            let floor = if dtype.is_int() { node.floor_of_size(x)? } else { None };
+            let floor = if dtype.is_int() { node.rounded_size(x, Rounding::Down)? } else { None };
             return Ok(vec![node.cast(floor.unwrap_or(x), dtype)?]);
         }
     };

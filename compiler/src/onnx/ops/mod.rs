@@ -182,7 +182,7 @@ static TABLE: &[OpImport] = &[
     op("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], (1, 1), elementwise::cast),
     op("CastLike", &[15, 19, 21, 23, 24, 25], (2, 2), elementwise::cast_like),
     op("CausalConvWithState", &[27], (2, 4), attention::causal_conv_with_state),
-    op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
+    op("Ceil", &[1, 6, 13], (1, 1), elementwise::ceil),
     op("Celu", &[12, 28], (1, 1), elementwise::celu),
     shaped("CenterCropPad", &[18], (2, 2), &[1], rearrange::center_crop_pad),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),

@@ -62,6 +62,25 @@ fn quotients_of_negative_sizes_are_rounded_towards_zero() {
 }
 
 #[test]
+fn windows_of_any_width_are_counted() {
+    let runs: &[&[u64]] = &[&[1], &[3], &[4], &[6], &[9]];
+    for round in ["Ceil", "Floor"] {
+        let model = of_size(
+            |b| {
+                b.initializer("three", &Constant::from_f32(&[], &[3.0]).unwrap())
+                    .node("Div", &["float_n", "three"], &["fraction"], &[])
+                    .node(round, &["fraction"], &["rounded"], &[])
+                    .node("Cast", &["rounded"], &["count"], &[("to", 7.into())])
+                    .node("Range", &["zero", "count", "one"], &["places"], &[])
+                    .node("Cast", &["places"], &["y"], &[("to", 1.into())])
+            },
+            1,
+        );
+        check_sizes(&model, &[("n", 1..=9)], runs, |sizes| vec![vec![sizes[0], 3]]);
+    }
+}
+
+#[test]
 fn ranges_of_floats_end_where_a_size_says() {
     let runs: &[&[u64]] = &[&[1], &[2], &[9]];
     for [start, step] in [["float_one", "float_one"], ["float_one", "float_two"]] {
