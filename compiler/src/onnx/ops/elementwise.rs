@@ -213,11 +213,15 @@ fn cast_to(node: &mut Node<'_, '_>, dtype: DType) -> Result<Outputs, NodeError> 
         DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ => {
             CastAttrs { saturate, ..CastAttrs::to(dtype) }
         }
-        _ => {
+        _ if dtype.is_int() => {
             // What is positive is truncated by rounding it down.
-            let floor = if dtype.is_int() { node.rounded_size(x, Rounding::Down)? } else { None };
-            return Ok(vec![node.cast(floor.unwrap_or(x), dtype)?]);
+            let floor = node.rounded_size(x, Rounding::Down)?;
+            let whole = node.cast(floor.unwrap_or(x), dtype)?;
+            // A number that floats made of one extent, as its root, may be an extent beside open ones.
+            let known = node.known_value(whole).map(|number| node.constant(number));
+            return Ok(vec![known.unwrap_or(whole)]);
         }
+        _ => return Ok(vec![node.cast(x, dtype)?]),
     };
     if node.tensor(x)?.dtype == dtype {
         return Ok(vec![x]);

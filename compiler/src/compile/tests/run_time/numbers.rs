@@ -81,6 +81,23 @@ fn windows_of_any_width_are_counted() {
 }
 
 #[test]
+fn a_root_of_a_fixed_extent_is_an_extent_beside_an_open_one() {
+    let builder = ModelBuilder::new(17)
+        .input("x", DType::F32, &[ModelDim::from("n"), ModelDim::from(9)])
+        .initializer("half", &Constant::from_f32(&[1], &[0.5]).unwrap())
+        .node("Shape", &["x"], &["batch"], &[("end", 1.into())])
+        .node("Shape", &["x"], &["places"], &[("start", 1.into())])
+        .node("Cast", &["places"], &["float"], &[("to", 1.into())])
+        .node("Pow", &["float", "half"], &["root"], &[])
+        .node("Cast", &["root"], &["side"], &[("to", 7.into())])
+        .node("Concat", &["batch", "side", "side"], &["shape"], &[("axis", 0.into())])
+        .node("Reshape", &["x", "shape"], &["square"], &[])
+        .node("Transpose", &["square"], &["y"], &[("perm", vec![0, 2, 1].into())])
+        .output("y", DType::F32, &vec![ModelDim::Unknown; 3]);
+    check_sizes(&model(builder), &[("n", 1..=3)], &[&[1], &[3]], |s| vec![vec![s[0], 9]]);
+}
+
+#[test]
 fn ranges_of_floats_end_where_a_size_says() {
     let runs: &[&[u64]] = &[&[1], &[2], &[9]];
     for [start, step] in [["float_one", "float_one"], ["float_one", "float_two"]] {
