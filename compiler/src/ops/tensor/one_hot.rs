@@ -9,6 +9,7 @@ use crate::ir::{Attrs, Dim, Type, normalize_axis};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::{DTypes, at_least};
+use crate::ops::values;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 use crate::tir::PrimExpr;
 
@@ -35,7 +36,8 @@ pub static ONE_HOT: OpDef = OpDef::new(
 )
 .attributes::<OneHotAttrs>()
 .defaults(|| Attrs::new().with("axis", -1))
-.pattern(OpPattern::Injective);
+.pattern(OpPattern::Injective)
+.shape_value(shape_value);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: OneHotAttrs = cx.attrs()?;
@@ -62,6 +64,24 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, on.dtype)
 }
 
+/// Of one index, as in the repeats of `Tile` that PyTorch writes.
+fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
+    let attrs: OneHotAttrs = cx.attrs().ok()?;
+    let (indices, _) = values::value(cx, 0)?;
+    let ((on, ty), (off, _)) = (values::value(cx, 1)?, values::value(cx, 2)?);
+    let [index] = indices else { return None };
+    let (index, depth) = (index.as_const()?.into(), attrs.depth.as_const()?.into());
+    let pair = [off.first()?.clone(), on.first()?.clone()];
+    let marks = (0..depth).map(|position| is_marked(index, depth, position));
+    values::checked(values::picked(&pair, marks)?, ty.dtype)
+}
+
+/// 1 for the position of an index, which may count from the end, else 0.
+fn is_marked(index: i128, depth: i128, position: i128) -> usize {
+    let index = if index < 0 { index + depth } else { index };
+    usize::from(index == position)
+}
+
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: OneHotAttrs = cx.attrs()?;
     let axis = normalize_axis(attrs.axis, cx.shape().len())
@@ -72,11 +92,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     // Of the pair (off, on), the place of each element.
     let marks = (0..places).flat_map(|outer| {
         (0..depth).flat_map(move |position| {
-            (0..inner).map(move |inner_index| {
-                let index = indices[outer * inner + inner_index];
-                let index = if index < 0 { index + depth } else { index };
-                usize::from(index == position)
-            })
+            (0..inner).map(move |at| is_marked(indices[outer * inner + at], depth, position))
         })
     });
     let pair = match (cx.arg(2)?.elements(), cx.arg(1)?.elements()) {

@@ -12,9 +12,9 @@ use crate::ops::nn::{
 };
 use crate::ops::reduce::{PROD, ReduceAttrs};
 use crate::ops::tensor::{
-    CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, NDARRAY_SIZE, RESHAPE,
-    ReshapeAttrs, SHAPE_OF, STRIDED_SLICE, ShapeOfAttrs, StridedSliceAttrs, TAKE, TakeAttrs,
-    TakeMode,
+    CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, NDARRAY_SIZE, ONE_HOT,
+    OneHotAttrs, RESHAPE, ReshapeAttrs, SHAPE_OF, STRIDED_SLICE, ShapeOfAttrs, StridedSliceAttrs,
+    TAKE, TakeAttrs, TakeMode,
 };
 use crate::ops::{Op, OpDef};
 
@@ -143,6 +143,20 @@ fn shapes_stay_symbolic_from_shape_to_reshape() {
     let newshape = b.0.data_of(joined).shape_value.as_deref().unwrap().to_vec();
     let y = b.call(&RESHAPE, ReshapeAttrs { newshape }, &[x]);
     assert_eq!(*b.0.ty(y), f32s(&["n", "3*h"]));
+}
+
+#[test]
+fn one_size_among_others_is_marked_by_an_index() {
+    let mut b = Builder(FunctionBuilder::new());
+    let x = b.0.param("x", f32s(&["n"]));
+    let n = b.call(&NDARRAY_SIZE, ShapeOfAttrs { dtype: DType::I64 }, &[x]);
+    let one = b.ints(&[], &[1]);
+    for (index, expected) in [(1, ["1", "n", "1"]), (-1, ["1", "1", "n"]), (3, ["1"; 3])] {
+        let index = b.ints(&[1], &[index]);
+        let attrs = OneHotAttrs { depth: Dim::from(3), axis: -1 };
+        let repeats = b.call(&ONE_HOT, attrs, &[index, n, one]);
+        b.has_value(repeats, &expected);
+    }
 }
 
 #[test]
