@@ -214,9 +214,8 @@ fn cast_to(node: &mut Node<'_, '_>, dtype: DType) -> Result<Outputs, NodeError> 
             CastAttrs { saturate, ..CastAttrs::to(dtype) }
         }
         _ if dtype.is_int() => {
-            // What is positive is truncated by rounding it down.
-            let floor = node.rounded_size(x, Rounding::Down)?;
-            let whole = node.cast(floor.unwrap_or(x), dtype)?;
+            let rounded = node.rounded_size(x, Rounding::TowardsZero)?;
+            let whole = node.cast(rounded.unwrap_or(x), dtype)?;
             // A number that floats made of one extent, as its root, may be an extent beside open ones.
             let known = node.known_value(whole).map(|number| node.constant(number));
             return Ok(vec![known.unwrap_or(whole)]);

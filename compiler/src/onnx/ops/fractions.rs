@@ -4,7 +4,8 @@
 use crate::graph::{Callee, ExprId};
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError};
-use crate::ops::elementwise::{ADD, DIVIDE, MULTIPLY, SUBTRACT};
+use crate::ops::Op;
+use crate::ops::elementwise::{ADD, DIVIDE, FLOOR_MOD, MULTIPLY, NEGATIVE, SUBTRACT};
 
 /// What a factor must be a multiple of one part of. Halves, quarters and eighths of sizes are exact in
 /// floats, so that integers yield the same number; a tenth is not.
@@ -22,17 +23,30 @@ const MAX_DIVISOR: f64 = 65536.0;
 pub(super) enum Rounding {
     Down,
     Up,
+    TowardsZero,
+}
+
+/// A float that is made of a size.
+struct Fraction {
+    size: ExprId,
+    /// What the size is multiplied with, or divided by.
+    numbers: ExprId,
+    divides: bool,
+    /// What is added to it.
+    added: Option<ExprId>,
 }
 
 impl Node<'_, '_> {
-    /// A size times a constant fraction, or divided by one, rounded: as `int64`, so that what it is stays
-    /// known. `None` for any other value.
+    /// A size times a constant fraction, or divided by one, and perhaps a whole number more, rounded: as
+    /// `int64`, so that what it is stays known. `None` for any other value.
     pub(super) fn rounded_size(
         &mut self,
         value: ExprId,
         to: Rounding,
     ) -> Result<Option<ExprId>, NodeError> {
-        let Some((size, numbers, divides)) = self.fraction(value) else { return Ok(None) };
+        let Some(Fraction { size, numbers, divides, added }) = self.fraction(value, to) else {
+            return Ok(None);
+        };
         let dims: Option<Vec<i64>> = self.shape(numbers)?.iter().map(Dim::as_const).collect();
         let numbers = self.known_value(numbers).and_then(|numbers| numbers.to_f64_vec());
         let (Some(dims), Some(numbers)) = (dims, numbers) else { return Ok(None) };
@@ -48,32 +62,74 @@ impl Node<'_, '_> {
         let (parts, whole) = (self.integers(&dims, &parts)?, self.int(PARTS as i64));
         let (factor, divisor) = if divides { (whole, parts) } else { (parts, whole) };
         let size = self.cast(size, DType::I64)?;
-        let mut product = self.call(&MULTIPLY, &[size, factor])?;
-        if to == Rounding::Up {
-            let one = self.int(1);
-            let most = self.call(&SUBTRACT, &[divisor, one])?;
-            product = self.call(&ADD, &[product, most])?;
-        }
-        Ok(Some(self.call(&DIVIDE, &[product, divisor])?))
+        let product = self.call(&MULTIPLY, &[size, factor])?;
+        let multiple = if to == Rounding::Up {
+            let negative = self.call(&NEGATIVE, &[product])?;
+            let missing = self.call(&FLOOR_MOD, &[negative, divisor])?;
+            self.call(&ADD, &[product, missing])?
+        } else {
+            let rest = self.call(&FLOOR_MOD, &[product, divisor])?;
+            self.call(&SUBTRACT, &[product, rest])?
+        };
+        let quotient = self.call(&DIVIDE, &[multiple, divisor])?;
+        let Some(added) = added else { return Ok(Some(quotient)) };
+        let added = self.cast(added, DType::I64)?;
+        Ok(Some(self.call(&ADD, &[quotient, added])?))
     }
 
-    /// The size, the constant, and whether it divides the size, of a float that is one.
-    fn fraction(&mut self, value: ExprId) -> Option<(ExprId, ExprId, bool)> {
-        let is_size = |node: &Self, value: ExprId| {
-            let dims = node.builder.data_of(value).shape_value.as_deref();
-            let is_positive = |dim: &Dim| node.facts().bounds_of(dim).lower >= Some(0);
-            dims.is_some_and(|dims| dims.iter().all(is_positive) && !dims.iter().all(Dim::is_const))
-        };
-        let call = self.builder.expr(value).as_call()?.clone();
-        let Callee::Op(op) = call.callee else { return None };
-        let (product, quotient) = (op.is(&MULTIPLY), op.is(&DIVIDE));
-        let &[Some(lhs), Some(rhs)] = call.args.as_slice() else { return None };
+    fn fraction(&mut self, value: ExprId, to: Rounding) -> Option<Fraction> {
         if !self.tensor(value).ok()?.dtype.is_float() {
             return None;
         }
-        match (is_size(self, lhs), is_size(self, rhs)) {
-            (true, false) if product || quotient => Some((lhs, rhs, quotient)),
-            (false, true) if product => Some((rhs, lhs, false)),
+        let (op, [lhs, rhs]) = self.operands(value)?;
+        if !op.is(&ADD) {
+            return self.product(op, [lhs, rhs], to, None);
+        }
+        for [fraction, added] in [[lhs, rhs], [rhs, lhs]] {
+            let numbers = self.known_value(added).and_then(|numbers| numbers.to_f64_vec());
+            let is_whole =
+                |number: &f64| (0.0..=MAX_FACTOR).contains(number) && number.fract() == 0.0;
+            if numbers.is_some_and(|numbers| numbers.iter().all(is_whole))
+                && let Some((op, operands)) = self.operands(fraction)
+            {
+                return self.product(op, operands, to, Some(added));
+            }
+        }
+        None
+    }
+
+    fn operands(&self, value: ExprId) -> Option<(Op, [ExprId; 2])> {
+        let call = self.builder.expr(value).as_call()?;
+        match (&call.callee, call.args.as_slice()) {
+            (Callee::Op(op), &[Some(lhs), Some(rhs)]) => Some((op.clone(), [lhs, rhs])),
+            _ => None,
+        }
+    }
+
+    /// The product or quotient of a size and another value.
+    fn product(
+        &self,
+        op: Op,
+        [lhs, rhs]: [ExprId; 2],
+        to: Rounding,
+        added: Option<ExprId>,
+    ) -> Option<Fraction> {
+        let is_size = |value: ExprId| {
+            let dims = self.builder.data_of(value).shape_value.as_deref();
+            let is_positive = |dim: &Dim| self.facts().bounds_of(dim).lower >= Some(0);
+            dims.is_some_and(|dims| {
+                (to != Rounding::TowardsZero || dims.iter().all(is_positive))
+                    && !dims.iter().all(Dim::is_const)
+            })
+        };
+        let divides = op.is(&DIVIDE);
+        match (is_size(lhs), is_size(rhs)) {
+            (true, false) if divides || op.is(&MULTIPLY) => {
+                Some(Fraction { size: lhs, numbers: rhs, divides, added })
+            }
+            (false, true) if op.is(&MULTIPLY) => {
+                Some(Fraction { size: rhs, numbers: lhs, divides, added })
+            }
             _ => None,
         }
     }
