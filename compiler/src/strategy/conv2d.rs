@@ -525,7 +525,7 @@ impl Emitter {
     ) -> Option<(BufferId, Stmt)> {
         let Direct { conv, block } = *direct;
         let buffer = self.words(conv.ty, columns, [conv.work(block).depth, tiles])?;
-        let fill = self.sum(direct, None, &|emitter, at, step| {
+        let fill = self.sum(direct, [None; 2], &|emitter, at, step| {
             emitter.widen_step(Words { buffer, step }, columns, &direct.weight(place, &at))
         });
         Some((buffer, Stmt::block("wide", fill)))
@@ -634,8 +634,8 @@ impl Emitter {
             });
             Stmt::seq(stmts)
         };
-        let within = self.lines_within(conv, y, lines.size);
-        let sum = self.sum(direct, within.as_ref(), &step);
+        let within = [self.within(conv, 0, y, lines.size), self.within(conv, 1, x, pixels.size)];
+        let sum = self.sum(direct, within.each_ref().map(Option::as_ref), &step);
         let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
             vec![
                 n.clone(),

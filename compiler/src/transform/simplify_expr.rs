@@ -4,6 +4,7 @@ mod activations;
 mod arithmetic;
 pub(super) mod moves;
 mod one_hot;
+mod taps;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +26,8 @@ use crate::transform::InferType;
 /// nothing and the like are `x`, `power(x, 2)` is `x · x`. A product of `one_hot` vectors with a
 /// constant matrix, which is finite, is its rows. Unless `tir.strict_math` is on, a reduction alone of a
 /// transposed tensor is one of the tensor, if that leaves the other axes in their order, `-0 + 0` may be
-/// `-0`, roots are taken for powers of ½ and -½ of what is not negative, and `nn.gelu` and
-/// `nn.hardswish` stand for themselves written out.
+/// `-0`, roots are taken for powers of ½ and -½ of what is not negative, `nn.gelu` and `nn.hardswish`
+/// stand for themselves written out, and convolutions have no outer taps that read padding alone.
 #[function_pass(opt_level = 0, required = [InferType])]
 pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
@@ -94,7 +95,7 @@ impl Site<'_> {
 }
 
 fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option<ExprId>> {
-    for rule in [moves::simpler, one_hot::simpler, arithmetic::simpler] {
+    for rule in [moves::simpler, one_hot::simpler, taps::simpler, arithmetic::simpler] {
         if let Some(found) = rule(b, site)? {
             return Ok(Some(found));
         }

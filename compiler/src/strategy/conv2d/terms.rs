@@ -4,12 +4,12 @@ use super::super::emit::Emitter;
 use super::{Conv, Direct, around};
 use crate::tir::{ForKind, PrimExpr, Stmt};
 
-/// Of so many terms of a convolution at least one is of the border above or below the image, for what is
+/// Of so many terms of a convolution at least one is of the border on two sides of the image, for what is
 /// left out to be worth loops whose ends are computed.
 const LEAST_OUTSIDE: i64 = 25;
 
-/// Lines of a kernel that read the image: the first one, and how many there are.
-pub(super) struct Lines {
+/// Taps of a kernel along an axis that read the image: the first one, and how many there are.
+pub(super) struct Taps {
     first: PrimExpr,
     count: PrimExpr,
 }
@@ -25,46 +25,54 @@ struct Part {
 }
 
 impl Conv {
-    /// How many terms of a column of the result's pixels are there, and how many of them are of the image,
-    /// of so many lines, not of the border above and below it.
-    fn terms_within(&self, height: i64) -> [i64; 2] {
-        let [[taps, _], [stride, _], [dilation, _]] = [self.kernel, self.strides, self.dilation];
-        let reach = (taps - 1) * dilation;
-        let within = (0..self.output[0]).map(|line| {
-            let above = line * stride - self.padding[0];
-            let below = height - 1 - above;
-            let first = (-above + dilation - 1).div_euclid(dilation).max(0);
-            below.min(reach).div_euclid(dilation) + 1 - first
+    /// How many taps the tiles of so many places along an axis have, and how many of them read the image, of
+    /// such an extent, not the border before and behind it alone.
+    fn taps_within(&self, axis: usize, image: i64, places: i64) -> [i64; 2] {
+        let [taps, stride, dilation] =
+            [self.kernel, self.strides, self.dilation].map(|both| both[axis]);
+        let output = self.output[axis];
+        let firsts = (0..output).step_by(usize::try_from(places).unwrap_or(1).max(1));
+        let within = firsts.clone().map(|first| {
+            let at = |place: i64| place * stride - self.padding[axis];
+            let before = (dilation - 1 - at((first + places).min(output) - 1)).div_euclid(dilation);
+            let end = (image - 1 - at(first)).div_euclid(dilation) + 1;
+            (end.min(taps) - before.max(0)).max(0)
         });
-        [self.output[0] * taps, within.map(|count| count.max(0)).sum()]
+        [firsts.count() as i64 * taps, within.sum()]
     }
 }
 
 impl Emitter {
-    /// Which lines of the kernel read anything but the border for a tile of so many lines of the result from
-    /// a first one on; nothing if that is nearly all of them, or if the border adds to the sums.
-    pub(super) fn lines_within(&self, conv: &Conv, y: &PrimExpr, lines: i64) -> Option<Lines> {
-        let height = self.func.buffers[conv.data].shape()[2];
-        let [all, within] = conv.terms_within(height);
+    /// Which taps along an axis read anything but the border for a tile of so many places from a first one
+    /// on; nothing if those are nearly all, or if the border adds to the sums.
+    pub(super) fn within(
+        &self,
+        conv: &Conv,
+        axis: usize,
+        first: &PrimExpr,
+        places: i64,
+    ) -> Option<Taps> {
+        let image = self.func.buffers[conv.data].shape()[axis + 2];
+        let [all, within] = conv.taps_within(axis, image, places);
         let is_open = !self.dag.limits(conv.inner).is_empty();
         if conv.pad_value != 0 || is_open || (all - within) * LEAST_OUTSIDE < all {
             return None;
         }
-        let [stride, dilation] = [conv.strides[0], conv.dilation[0]];
-        let above = |line: PrimExpr| line * stride - conv.padding[0];
-        let last = above(y.clone() + (lines - 1));
-        let first = (PrimExpr::index(dilation - 1) - last).floordiv(dilation).max(0);
-        let below = PrimExpr::index(height - 1) - above(y.clone());
-        let end = (below.floordiv(dilation) + 1).min(conv.kernel[0]);
-        Some(Lines { count: (end - first.clone()).max(0), first })
+        let [stride, dilation] = [conv.strides[axis], conv.dilation[axis]];
+        let at = |place: PrimExpr| place * stride - conv.padding[axis];
+        let last = at(first.clone() + (places - 1));
+        let before = (PrimExpr::index(dilation - 1) - last).floordiv(dilation).max(0);
+        let behind = PrimExpr::index(image - 1) - at(first.clone());
+        let end = (behind.floordiv(dilation) + 1).min(conv.kernel[axis]);
+        Some(Taps { count: (end - before.clone()).max(0), first: before })
     }
 
-    /// Loops over the steps of a sum, of some lines of the kernel or of all; `step` is handed channel and
-    /// tap, and the step's number.
+    /// Loops over the steps of a sum, of some lines and columns of the kernel or of all; `step` is handed
+    /// channel and tap, and the step's number.
     pub(super) fn sum(
         &mut self,
         direct: &Direct<'_>,
-        lines: Option<&Lines>,
+        within: [Option<&Taps>; 2],
         step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
     ) -> Stmt {
         let Direct { conv, block } = *direct;
@@ -78,7 +86,7 @@ impl Emitter {
                 parts.map(|(first, blocks, size)| Part { first, blocks, size, taps: 1 }).collect()
             }
         };
-        let sums = parts.into_iter().map(|part| self.terms(conv, part, lines, step));
+        let sums = parts.into_iter().map(|part| self.terms(conv, part, within, step));
         Stmt::seq(sums.collect::<Vec<_>>())
     }
 
@@ -87,7 +95,7 @@ impl Emitter {
         &mut self,
         conv: &Conv,
         part: Part,
-        lines: Option<&Lines>,
+        within: [Option<&Taps>; 2],
         step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
     ) -> Stmt {
         let [kh, kw] = [conv.kernel[0], (conv.kernel[1] + part.taps - 1) / part.taps];
@@ -100,13 +108,16 @@ impl Emitter {
         let number = taps * steps + c.clone() + conv.ty.steps(part.first) * kh * kw;
         let channel = b * part.size + part.first + c * conv.ty.depth();
         let stmt = step(self, [channel, ky, kx * part.taps], &number);
-        let stmt = around(kx_var, kw, around(c_var, steps, stmt));
-        let stmt = match lines {
-            Some(Lines { first, count }) => {
-                Stmt::for_loop(ky_var, first.clone(), count.clone(), ForKind::Serial, stmt)
+        let over = |var, taps, within: Option<&Taps>, body| match within {
+            Some(Taps { first, count }) => {
+                Stmt::for_loop(var, first.clone(), count.clone(), ForKind::Serial, body)
             }
-            None => around(ky_var, kh, stmt),
+            None => around(var, taps, body),
         };
+        // Taps that an instruction takes at once are not left out.
+        let columns = within[1].filter(|_| part.taps == 1);
+        let stmt = over(kx_var, kw, columns, around(c_var, steps, stmt));
+        let stmt = over(ky_var, kh, within[0], stmt);
         around(b_var, part.blocks, stmt)
     }
 }
