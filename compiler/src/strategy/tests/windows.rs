@@ -229,9 +229,9 @@ fn rows_of_convolutions_of_planes_share_lines() {
     }
 }
 
-/// Lines of a kernel that read the border above or below an image alone add nothing to sums.
+/// Taps of a kernel that read the border of an image alone add nothing to sums.
 #[test]
-fn lines_of_kernels_beyond_the_image_are_left_out() {
+fn taps_of_kernels_beyond_the_image_are_left_out() {
     for (input, kernel, stride, padding, dilation) in [
         ([1, 16, 7, 7], [5, 5], 1, [2; 4], 1),
         // An image of one line, and results of the border alone.
@@ -239,19 +239,31 @@ fn lines_of_kernels_beyond_the_image_are_left_out() {
         ([1, 16, 2, 9], [3, 3], 1, [5, 1, 4, 1], 1),
         ([2, 16, 9, 6], [3, 3], 2, [1; 4], 1),
         ([1, 40, 6, 9], [4, 2], 1, [5, 0, 3, 1], 2),
+        // Taps that are further apart than tiles are wide, and than the image is.
+        ([1, 16, 20, 33], [3, 3], 1, [17; 4], 17),
+        ([1, 16, 14, 30], [3, 3], 2, [12, 13, 12, 11], 12),
+        ([2, 16, 5, 31], [1, 5], 1, [0, 40, 0, 40], 20),
         // Planes.
         ([1, 3, 8, 9], [7, 3], 2, [3, 1, 3, 1], 1),
+        ([1, 3, 5, 33], [3, 3], 1, [17, 16, 17, 18], 17),
     ] {
         let attrs = conv_attrs(stride, padding, dilation, 1);
         let weight = [40, input[1], kernel[0], kernel[1]];
         conv(&input, &weight, attrs, dense(&input), |shape| blocked(shape, &[]));
     }
-    let mut net = Net::new();
-    let (x, w) = (net.param(&[1, 16, 7, 7]), net.param(&[16, 16, 5, 5]));
-    let sums = net.call("nn.conv2d", &[x, w], conv_attrs(1, [2; 4], 1, 1));
-    let args = [Arg::Input(blocked(&[1, 16, 7, 7], &[])), Arg::Constant];
-    let case = case(&net.finish(sums), &args, &[blocked(&[1, 16, 7, 7], &[])]);
-    let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
-    let text = case.schedule(&[target.with_cpu("x86-64-v4").unwrap()]).0.signature().to_string();
-    assert!(text.contains("for ky in serial(max("), "{text}");
+    for (shape, kernel, padding, dilation, bounded) in [
+        ([1, 16, 7, 7], [5, 5], [2; 4], 1, "ky"),
+        ([1, 16, 4, 33], [1, 3], [0, 16, 0, 16], 16, "kx"),
+    ] {
+        let mut net = Net::new();
+        let x = net.param(&shape);
+        let weight = net.param(&[16, 16, kernel[0], kernel[1]]);
+        let sums = net.call("nn.conv2d", &[x, weight], conv_attrs(1, padding, dilation, 1));
+        let args = [Arg::Input(blocked(&shape, &[])), Arg::Constant];
+        let case = case(&net.finish(sums), &args, &[blocked(&shape, &[])]);
+        let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        let levels = [target.with_cpu("x86-64-v4").unwrap()];
+        let text = case.schedule(&levels).0.signature().to_string();
+        assert!(text.contains(&format!("for {bounded} in serial(max(")), "{text}");
+    }
 }
