@@ -104,11 +104,17 @@ fn document(
          Random operators, and dropout in training, are functions of the node's seed and of an element's place: a model \
          computes the same each time, on every backend. A node without a seed takes one from the name of its output. \
          What `NonMaxSuppression`, `NonZero`, `Unique`, `Compress`, `TopK` with a `k` that is computed, and a `Loop` that \
-         a condition ends leave is as large as a run finds, and has room for the most there may be: `Unique` along an \
-         axis compares up to 2,048 slices, and a loop that a condition ends may put up to 65,536 rows side by side. \
-         Positions in sequences and sizes of their elements must be known while compiling. `RoiAlign` with `sampling_ratio` 0 samples a region that is more than \
-         twice as large as the image as often as one of that size. `Resize` with `antialias` takes elements beyond the border for the border, as \
-         the standard has it; ONNX Runtime leaves them out, as `exclude_outside` does.\n\n\
+         a condition ends leave is as large as a run finds, and has room for the most there may be: `Unique` takes \
+         tensors whose extents are known while compiling, and along an axis compares up to 2,048 slices, and a loop that \
+         a condition ends may put up to 65,536 rows side by side. Positions in sequences and sizes of their elements must \
+         be known while compiling. `RoiAlign` with `sampling_ratio` 0 samples a region that is more than twice as large \
+         as the image as often as one of that size. `Resize` with `antialias` takes elements beyond the border for the \
+         border, as the standard has it; ONNX Runtime leaves them out, as `exclude_outside` does. By `scales` with \
+         `align_corners`, the last place is that of the length before it is rounded down, as the standard's tests have \
+         it; PyTorch and ONNX Runtime take the length of the result, which is another place where a scaled length is no \
+         whole number. `ScatterElements` and `ScatterND` take `min` and `max` from version 16 on, where PyTorch writes \
+         them. A declared output of another rank than the model computes is an error if the declaration has a number, \
+         and ignored if not.\n\n\
          | operator | opsets | {} |\n|---|---|{}\n",
         titles.join(" | "),
         "---|".repeat(titles.len())
