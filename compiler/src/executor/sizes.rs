@@ -299,6 +299,8 @@ impl RunTimeSizes {
                 if let Some(expected) = found.expected {
                     self.equal_counts.push((Dim::symbol(found.size.as_str()), expected));
                 }
+                // Bounds that an option gives are those of what is truncated.
+                self.sizes.retain(|size| size.counted || size.name != found.size);
                 if let Some(known) = self.sizes.iter_mut().find(|size| size.name == found.size) {
                     known.max = known.max.max(max);
                 } else {

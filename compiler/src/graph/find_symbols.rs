@@ -28,6 +28,11 @@ impl FunctionBuilder {
         self.found.get_or_insert_default();
     }
 
+    /// Whether symbols are [found](Self::find_symbols).
+    pub(crate) fn is_finding(&self) -> bool {
+        self.found.is_some()
+    }
+
     /// The function with that result, and with the extents that were found in the places of symbols.
     /// All types are computed again with them. Symbols of which nothing is known stay.
     ///

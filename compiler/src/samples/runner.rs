@@ -212,8 +212,8 @@ pub fn open_inputs(
     Ok(inputs)
 }
 
-/// Fixes the shapes of a model's inputs, and the values of those that a compiled model does not
-/// take: shapes, axes, bounds. Returns the positions of the others. Inputs whose value an option
+/// Fixes the shapes of a model's inputs, and the values of those that a compiled model may not take:
+/// shapes, axes, bounds. Returns the positions of the others. Inputs whose value an option
 /// fixes are not among `inputs`.
 fn fit(
     model: &Model,
@@ -231,8 +231,10 @@ fn fit(
     }
     // The types of a text are in it.
     let Some(file) = model.as_onnx() else { return Ok((0..names.len()).collect()) };
-    let fixed = onnx::static_inputs(&file.proto);
     let open = options.dims.values().any(|size| size.bounds().is_some());
+    // What a run can compute is no constant there.
+    let is_computed = open && model.import(options).is_ok();
+    let fixed = if is_computed { Vec::new() } else { onnx::static_inputs(&file.proto) };
     let mut passed = Vec::new();
     for (position, (name, input)) in names.into_iter().zip(inputs).enumerate() {
         if fixed.contains(&name.as_str()) {

@@ -271,3 +271,106 @@ fn a_size_has_one_count() {
     let report = run(&model, &options()).unwrap_err().to_string();
     assert!(report.contains("`kept`"), "{report}");
 }
+
+/// Each row of `x`, `[length, 2]`, as often as `times` says, as spoken sounds are drawn out, and noise of
+/// that shape.
+fn drawn_out() -> Model {
+    let int = |dims: &[i64], value: i64| Constant::from_i64(dims, &[value]).unwrap();
+    model(
+        ModelBuilder::new(17)
+            .input("x", DType::F32, &[ModelDim::from("length"), ModelDim::from(2)])
+            .input("times", DType::I64, &[ModelDim::from("length")])
+            .initializer("zero", &int(&[], 0))
+            .initializer("one", &int(&[], 1))
+            .initializer("axis", &int(&[1], 1))
+            .node("ReduceSum", &["times"], &["total"], &[("keepdims", ModelAttr::from(0))])
+            .node("Range", &["zero", "total", "one"], &["frames"], &[])
+            .node("CumSum", &["times", "zero"], &["ends"], &[])
+            .node("Unsqueeze", &["frames", "axis"], &["places"], &[])
+            .node("LessOrEqual", &["ends", "places"], &["is_over"], &[])
+            .node("Cast", &["is_over"], &["over"], &[("to", 7.into())])
+            .node("ReduceSum", &["over", "axis"], &["row"], &[("keepdims", ModelAttr::from(0))])
+            .node("Gather", &["x", "row"], &["y"], &[])
+            .node("RandomNormalLike", &["y"], &["noise"], &[])
+            .output("y", DType::F32, &[ModelDim::Unknown, ModelDim::from(2)])
+            .output("noise", DType::F32, &[ModelDim::Unknown, ModelDim::from(2)]),
+    )
+}
+
+#[test]
+fn ranges_end_where_a_run_says_within_bounds_of_an_option() {
+    let dims = |length: DimSize, frames: Option<DimSize>| {
+        let frames = frames.map(|frames| ("frames_size".to_owned(), frames));
+        [Some(("length".to_owned(), length)), frames].into_iter().flatten().collect()
+    };
+    let report =
+        run(&drawn_out(), &CompileOptions { dims: dims((1..=4).into(), None), ..options() });
+    let report = report.unwrap_err().to_string();
+    assert!(report.contains("(Range, opset 17)") && report.contains("frames_size=0..=512"));
+    for &backend in Backend::ALL {
+        let of = |dims| CompileOptions { backend, dims, ..options() };
+        let fixed = of(dims(3.into(), Some(7.into())));
+        let open = of(dims((1..=4).into(), Some((1..=9).into())));
+        let inputs = |times: &[i64]| {
+            let length = times.len() as i64;
+            let x: Vec<f32> = (0..2 * length).map(|value| value as f32).collect();
+            let x = Constant::from_f32(&[length, 2], &x).unwrap();
+            [x, Constant::from_i64(&[length], times).unwrap()]
+        };
+        let [fixed, open] = [fixed, open]
+            .map(|options| load(&run(&drawn_out(), &options).unwrap().model, &options).remove(0));
+        for times in [&[2, 0, 5][..], &[1], &[0, 3, 3, 3]] {
+            let found = open.run(&inputs(times)).unwrap();
+            let rows = times.iter().enumerate();
+            let rows: Vec<f64> = rows
+                .flat_map(|(row, &times)| {
+                    (0..times).flat_map(move |_| [2.0 * row as f64, 2.0 * row as f64 + 1.0])
+                })
+                .collect();
+            assert_eq!(found[0].to_f64_vec().unwrap(), rows);
+            if times.len() == 3 {
+                // The interpreter computes what is a constant there, with its own logarithm.
+                let of_fixed = fixed.run(&inputs(times)).unwrap();
+                let [noise, folded] = [&found[1], &of_fixed[1]].map(|of| of.to_f64_vec().unwrap());
+                assert_eq!(noise.len(), folded.len());
+                assert!(noise.iter().zip(&folded).all(|(a, b)| (a - b).abs() < 1e-6));
+            }
+        }
+        for (loaded, times) in [(&open, &[5, 5][..]), (&open, &[0, 0]), (&fixed, &[2, 0, 4])] {
+            let error = loaded.run(&inputs(times)).unwrap_err().to_string();
+            assert!(error.contains("`frames_size"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_range_is_as_long_as_what_it_meets() {
+    let int = |dims: &[i64], value: i64| Constant::from_i64(dims, &[value]).unwrap();
+    let model = model(
+        ModelBuilder::new(17)
+            .input("x", DType::F32, &[ModelDim::from("batch"), ModelDim::from("n")])
+            .input("lengths", DType::I64, &[ModelDim::from("batch")])
+            .initializer("zero", &int(&[], 0))
+            .initializer("one", &int(&[], 1))
+            .initializer("axis", &int(&[1], 1))
+            .node("ReduceMax", &["lengths"], &["longest"], &[("keepdims", ModelAttr::from(0))])
+            .node("Range", &["zero", "longest", "one"], &["places"], &[])
+            .node("Unsqueeze", &["lengths", "axis"], &["rows"], &[])
+            .node("Less", &["places", "rows"], &["mask"], &[])
+            .node("Cast", &["mask"], &["kept"], &[("to", 1.into())])
+            .node("Mul", &["x", "kept"], &["y"], &[])
+            .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from("n")]),
+    );
+    let dims = [("batch", 1..=3), ("n", 2..=5)];
+    let dims = dims.map(|(name, sizes)| (name.to_owned(), sizes.into())).into();
+    let options = CompileOptions { dims, ..options() };
+    let loaded = load(&run(&model, &options).unwrap().model, &options).remove(0);
+    let of = |lengths: &[i64]| {
+        let x = Constant::from_f32(&[2, 4], &[1.0; 8]).unwrap();
+        loaded.run(&[x, Constant::from_i64(&[2], lengths).unwrap()])
+    };
+    let found = of(&[4, 1]).unwrap();
+    assert_eq!(found[0].to_f64_vec().unwrap(), [1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+    let error = of(&[3, 1]).unwrap_err().to_string();
+    assert!(error.contains("is 3, but"), "{error}");
+}

@@ -9,6 +9,7 @@ use crate::arith::{Atom, Symbol, View};
 use crate::diagnostics::pin;
 use crate::graph::{ExprId, FunctionBuilder, ScopeId};
 use crate::ir::Dim;
+use crate::options::DimSize;
 
 /// How symbolic extents of inputs are taken.
 pub(super) enum Extents<'a> {
@@ -39,6 +40,8 @@ pub(in crate::onnx) struct SizeNames {
     pub(super) names: IndexSet<String>,
     /// Those that a run computes.
     pub(super) counted: BTreeSet<Symbol>,
+    /// What options say of sizes, by their names.
+    pub(super) asked: BTreeMap<String, DimSize>,
     /// What some of the latter have to be.
     pub(super) expected: BTreeMap<Symbol, Dim>,
     /// Where tensors hold, by the scope in which that was computed: what asks again has the same size.

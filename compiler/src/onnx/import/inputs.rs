@@ -29,9 +29,11 @@ impl Declared {
     }
 }
 
-/// The types of the inputs, in order; `None` for one that has a problem.
+/// The types of the inputs, in order; `None` for one that has a problem. Options may name sizes that a
+/// run computes, too.
 pub(super) fn input_types(
     inputs: &[&ValueInfoProto],
+    counted: &BTreeSet<String>,
     options: &ImportOptions,
     report: &mut Report,
 ) -> Vec<Option<TensorType>> {
@@ -46,7 +48,7 @@ pub(super) fn input_types(
         })
         .collect();
     let sizes = pinned_sizes(inputs, &declared, options, report);
-    check_names(inputs, &declared, options, report);
+    check_names(inputs, &declared, counted, options, report);
     let names: BTreeSet<&str> = (declared.iter().flatten().flat_map(|(dims, _)| dims))
         .filter_map(Declared::name)
         .chain(options.dims.keys().map(String::as_str))
@@ -249,6 +251,7 @@ fn pinned_sizes(
 fn check_names(
     inputs: &[&ValueInfoProto],
     declared: &[Option<(Vec<Declared>, &TensorTypeProto)>],
+    counted: &BTreeSet<String>,
     options: &ImportOptions,
     report: &mut Report,
 ) {
@@ -262,7 +265,8 @@ fn check_names(
         [] => "it has none".to_owned(),
         names => format!("it has `{}`", names.join("`, `")),
     };
-    for name in options.dims.keys().filter(|name| !names.contains(name.as_str())) {
+    let is_known = |name: &&String| names.contains(name.as_str()) || counted.contains(*name);
+    for name in options.dims.keys().filter(|name| !is_known(name)) {
         report.push(Problem::new(format!(
             "dimension `{name}` is pinned, but the model has no such symbolic dimension; {}",
             list(names.iter().copied().collect())

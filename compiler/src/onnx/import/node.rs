@@ -18,6 +18,7 @@ use crate::onnx::tensor::TensorError;
 use crate::ops::elementwise::{CAST, CastAttrs};
 use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::ops::{Op, OpDef};
+use crate::options::DimSize;
 
 /// The values that a node defines, in order. An output that is not computed is left out at the end.
 pub type Outputs = Vec<ExprId>;
@@ -98,6 +99,11 @@ pub struct Node<'a, 'b> {
     pub(in crate::onnx) sizes: &'b mut SizeNames,
 }
 
+/// The name of a size that a node's run computes, by that of its output.
+pub(super) fn counted_name(output: &str) -> String {
+    format!("{output}_size")
+}
+
 impl Shared<'_> {
     /// A node as its handler sees it.
     pub(super) fn node<'a, 'b>(
@@ -142,13 +148,18 @@ impl Node<'_, '_> {
 
     /// A symbol that nothing has yet, for a size that a run computes: it goes by the node's output.
     pub(in crate::onnx) fn new_size(&mut self) -> String {
-        let name = format!("{}_size", self.output_name(0));
+        let name = counted_name(self.output_name(0));
         let other = |number: usize| format!("{name}_{number}");
         let names = std::iter::once(name.clone()).chain((2..).map(other));
         let name = names.into_iter().find(|name| !self.sizes.names.contains(name)).unwrap_or(name);
         self.sizes.counted.insert(Symbol::new(&name));
         self.sizes.names.insert(name.clone());
         name
+    }
+
+    /// What an option says of a size that a run computes.
+    pub(in crate::onnx) fn asked_size(&self, name: &str) -> Option<DimSize> {
+        self.sizes.asked.get(name).cloned()
     }
 
     /// What a size that a run computes has to be, if the rest of the model tells.

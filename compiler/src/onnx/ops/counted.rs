@@ -10,13 +10,14 @@ use crate::arith::Symbol;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
-use crate::ops::elementwise::{GREATER_EQUAL, MAXIMUM, NOT_EQUAL, SUBTRACT};
+use crate::ops::elementwise::{ADD, DIVIDE, GREATER_EQUAL, MAXIMUM, MULTIPLY, NOT_EQUAL, SUBTRACT};
 use crate::ops::nn::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};
 use crate::ops::reduce::SUM;
 use crate::ops::tensor::{
     CUMSUM, CumulativeAttrs, SCATTER_ELEMENTS, ScatterElementsAttrs, ScatterReduction, TOPK,
     TRUNCATE, TopkAttrs, TruncateAttrs,
 };
+use crate::options::DimSize;
 
 /// How many elements a run has along an axis: a symbol, and the scalar that says what it is.
 pub(in crate::onnx) struct Size {
@@ -167,6 +168,79 @@ pub(super) fn topk(
     let size = node.size(k)?;
     let fields = [node.field(both, 0)?, node.field(both, 1)?];
     fields.into_iter().map(|field| node.truncated(field, at, &size)).collect()
+}
+
+/// The elements of `Range` of integers with an end that a run computes, by a constant step. How many there
+/// may be is what the rest of the model tells, or an option by the name of the size: a run that finds
+/// other or more elements is an error. `None` if ends or step are something else.
+pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Option<ExprId>, NodeError> {
+    let [start, limit] = [node.input(0)?, node.input(1)?];
+    let dtype = node.tensor(start)?.dtype;
+    let is_known = |node: &mut Node<'_, '_>, end| {
+        node.builder.data_of(end).shape_value.is_some() || node.known_value(end).is_some()
+    };
+    if !dtype.is_int() || [start, limit].into_iter().all(|end| is_known(node, end)) {
+        return Ok(None);
+    }
+    let Some(step) = node.int_input(2)?.filter(|&step| step != 0) else { return Ok(None) };
+    let start = node.cast(start, DType::I64)?;
+    let limit = node.cast(limit, DType::I64)?;
+    let ends = if step > 0 { [limit, start] } else { [start, limit] };
+    let span = node.call(&SUBTRACT, &ends)?;
+    let most = node.with_scalar(&ADD, span, step.unsigned_abs() as f64 - 1.0)?;
+    let count = node.with_scalar(&DIVIDE, most, step.unsigned_abs() as f64)?;
+    let count = node.with_scalar(&MAXIMUM, count, 0.0)?;
+    let places = node.places_up_to(count)?;
+    let distances = node.with_scalar(&MULTIPLY, places, step as f64)?;
+    let elements = node.add(distances, start)?;
+    node.cast(elements, dtype).map(Some)
+}
+
+impl Node<'_, '_> {
+    /// The numbers from 0 up to a count that a run computes, of which no operator says how many there may
+    /// be.
+    fn places_up_to(&mut self, count: ExprId) -> Result<ExprId, NodeError> {
+        let size = self.size(count)?;
+        let is = Dim::from(&Symbol::new(&size.name));
+        let asked = self.asked_size(&size.name);
+        let expected = self.expected_size(&size.name).or(match asked {
+            Some(DimSize::Fixed(is)) => Some(Dim::from(is)),
+            _ => None,
+        });
+        if let Some(expected) = expected {
+            self.check_count(count, &expected, expected.clone())?;
+            return self.arange(0, expected);
+        }
+        let bounds = asked.and_then(|size| size.bounds());
+        let Some(bounds) = bounds.filter(|bounds| *bounds.end() != DimSize::UNBOUNDED) else {
+            if self.builder.is_finding() {
+                // What else has the size may tell.
+                return self.arange(0, is);
+            }
+            let what = "the end is computed from the model's inputs: a run says how many elements \
+                        there are";
+            let help = format!("say how many there may be, as in --dim {}=0..=512", size.name);
+            return Err(NodeError::new(what).help(help));
+        };
+        let [least, most] = [bounds.start(), bounds.end()].map(|&bound| Dim::from(bound));
+        let lowest = self.size_scalar(&least)?;
+        let within = Size { count: self.call(&MAXIMUM, &[size.count, lowest])?, ..size };
+        let all = self.arange(0, most.clone())?;
+        let places = self.truncated(all, 0, &within)?;
+        // It is the same size, if that is within the bounds.
+        self.check_count(count, &most, is)?;
+        Ok(places)
+    }
+
+    /// Has a run be an error that counts another number than expected, which is `most` at most.
+    fn check_count(&mut self, count: ExprId, most: &Dim, expected: Dim) -> Result<(), NodeError> {
+        let size = self.size(count)?;
+        let beyond = self.full(0.0, DType::U8, vec![most + &Dim::from(1i64)])?;
+        let attrs = TruncateAttrs { axis: 0, size: size.name.clone(), expected: Some(expected) };
+        let found = self.call_with(&TRUNCATE, &[beyond, size.count], &attrs)?;
+        self.builder.bind(&size.name, found);
+        Ok(())
+    }
 }
 
 /// `NonMaxSuppression`-10, -11: for each image and class the best boxes, without those that overlap a

@@ -101,7 +101,7 @@ impl Node<'_, '_> {
     fn operands(&self, value: ExprId) -> Option<(Op, [ExprId; 2])> {
         let call = self.builder.expr(value).as_call()?;
         match (&call.callee, call.args.as_slice()) {
-            (Callee::Op(op), &[Some(lhs), Some(rhs)]) => Some((op.clone(), [lhs, rhs])),
+            (Callee::Op(op), &[Some(lhs), Some(rhs)]) => Some((*op, [lhs, rhs])),
             _ => None,
         }
     }

@@ -5,7 +5,7 @@
 
 use super::missing;
 use crate::graph::ExprId;
-use crate::ir::{DType, Dim};
+use crate::ir::{DType, Dim, Shape};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
 use crate::ops::elementwise::{
@@ -46,28 +46,30 @@ fn number(node: &mut Node<'_, '_>, value: u64) -> Result<ExprId, NodeError> {
 /// the numbers that one element takes.
 fn bits(
     node: &mut Node<'_, '_>,
-    shape: &[i64],
+    shape: &[Dim],
     key: u64,
     [stream, streams]: [u64; 2],
 ) -> Result<ExprId, NodeError> {
     let mut counter = number(node, stream)?;
-    let mut distance = streams;
-    for (axis, &extent) in shape.iter().enumerate().rev() {
-        if extent > MAX_EXTENT {
+    let mut distance = Dim::from(streams);
+    for (axis, extent) in shape.iter().enumerate().rev() {
+        if extent.as_const().is_some_and(|extent| extent > MAX_EXTENT) {
             return Err(NodeError::new(format!(
-                "random numbers of shape {shape:?} are not supported: an axis may have at most \
-                 {MAX_EXTENT} elements"
+                "random numbers of shape {} are not supported: an axis may have at most \
+                 {MAX_EXTENT} elements",
+                Shape::new(shape.iter().cloned())
             )));
         }
         let mut dims = vec![Dim::from(1i64); shape.len()];
-        dims[axis] = Dim::from(extent);
-        let places = node.counting(extent)?;
+        dims[axis] = extent.clone();
+        let places = node.counting(extent.clone())?;
         let places = node.reshape(places, dims)?;
         let places = node.cast(places, DType::U64)?;
-        let step = number(node, distance)?;
+        let step = node.size_scalar(&distance)?;
+        let step = node.cast(step, DType::U64)?;
         let places = node.multiply(places, step)?;
         counter = node.add(counter, places)?;
-        distance = distance.wrapping_mul(extent.unsigned_abs());
+        distance *= extent;
     }
     let key = number(node, key)?;
     let half = number(node, 32)?;
@@ -89,7 +91,7 @@ fn bits(
 /// Numbers from 0 up to but not 1, in 24 bits, or in 32 as `float64`.
 fn uniform(
     node: &mut Node<'_, '_>,
-    shape: &[i64],
+    shape: &[Dim],
     dtype: DType,
     key: u64,
     streams: [u64; 2],
@@ -118,24 +120,22 @@ fn dtype(node: &mut Node<'_, '_>) -> Result<Option<DType>, NodeError> {
     Ok(code.map(|code| dtype_from_onnx(i32::try_from(code).unwrap_or(0))).transpose()?)
 }
 
-fn extents(node: &Node<'_, '_>, value: ExprId) -> Result<Vec<i64>, NodeError> {
-    (0..node.shape(value)?.rank()).map(|axis| node.known_extent(value, axis)).collect()
-}
-
 /// Shape and type of the result of `RandomUniform` and `RandomNormal`, or the kinds that are like
 /// the input.
-fn result(node: &mut Node<'_, '_>, like: bool) -> Result<(Vec<i64>, DType), NodeError> {
+fn result(node: &mut Node<'_, '_>, like: bool) -> Result<(Vec<Dim>, DType), NodeError> {
     let named = dtype(node)?;
     let (shape, dtype) = if like {
         let x = node.input(0)?;
-        (extents(node, x)?, named.unwrap_or(node.tensor(x)?.dtype))
+        (node.shape(x)?.to_vec(), named.unwrap_or(node.tensor(x)?.dtype))
     } else {
-        let shape = node.attrs.ints("shape")?.ok_or_else(|| missing("shape"))?.to_vec();
-        (shape, named.unwrap_or(DType::F32))
+        let shape = node.attrs.ints("shape")?.ok_or_else(|| missing("shape"))?;
+        (shape.iter().map(|&extent| Dim::from(extent)).collect(), named.unwrap_or(DType::F32))
     };
-    if !dtype.is_float() || shape.iter().any(|&extent| extent < 0) {
+    let is_negative = |extent: &Dim| extent.as_const().is_some_and(|extent| extent < 0);
+    if !dtype.is_float() || shape.iter().any(is_negative) {
         return Err(NodeError::new(format!(
-            "random floats of a shape are expected, but they would be {dtype} of shape {shape:?}"
+            "random floats of a shape are expected, but they would be {dtype} of shape {}",
+            Shape::new(shape)
         )));
     }
     Ok((shape, dtype))
@@ -184,7 +184,7 @@ pub(super) fn bernoulli(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let dtype = dtype(node)?.unwrap_or(node.tensor(x)?.dtype);
     let seed = seed(node)?;
     let key = key(node, seed);
-    let shape = extents(node, x)?;
+    let shape = node.shape(x)?.to_vec();
     let wide = node.widened(x)?;
     let unit = uniform(node, &shape, node.tensor(wide)?.dtype, key, [0, 1])?;
     let drawn = node.call(&LESS, &[unit, wide])?;
@@ -198,12 +198,13 @@ pub(super) fn multinomial(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError>
     let count = node.attrs.int("sample_size")?.unwrap_or(1);
     let seed = seed(node)?;
     let key = key(node, seed);
-    let [batch, classes] = extents(node, x)?[..] else {
+    let [batch, _] = &node.shape(x)?[..] else {
         return Err(NodeError::new(format!(
             "logarithms (batch, classes) are expected, but the input is {}",
             node.tensor(x)?
         )));
     };
+    let (batch, classes) = (batch.clone(), node.known_extent(x, 1)?);
     if count < 1 || classes < 1 || !matches!(dtype, DType::I32 | DType::I64) {
         return Err(NodeError::new(format!(
             "{count} samples of {classes} classes as {dtype} are not possible: there must be some, \
@@ -215,8 +216,8 @@ pub(super) fn multinomial(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError>
     let shares = node.call_with(&SOFTMAX, &[wide], &SoftmaxAttrs { axis: 1 })?;
     let attrs = CumulativeAttrs { axis: 1, exclusive: false, reverse: false };
     let bounds = node.call_with(&CUMSUM, &[shares], &attrs)?;
-    let bounds = node.reshape(bounds, vec![batch.into(), 1i64.into(), classes.into()])?;
-    let unit = uniform(node, &[batch, count, 1], float, key, [0, 1])?;
+    let bounds = node.reshape(bounds, vec![batch.clone(), 1i64.into(), classes.into()])?;
+    let unit = uniform(node, &[batch, count.into(), 1i64.into()], float, key, [0, 1])?;
     let passed = node.call(&LESS_EQUAL, &[bounds, unit])?;
     let passed = node.cast(passed, dtype)?;
     let index = node.reduce(&SUM, passed, [2], false)?;
@@ -232,7 +233,7 @@ pub(super) fn kept(
     seed: Option<i64>,
 ) -> Result<ExprId, NodeError> {
     let key = key(node, seed.map(|seed| seed as u64));
-    let shape = extents(node, x)?;
+    let shape = node.shape(x)?.to_vec();
     let dtype = node.tensor(x)?.dtype.accumulator();
     let unit = uniform(node, &shape, dtype, key, [0, 1])?;
     let ratio = node.scalar(ratio, dtype)?;

@@ -1,6 +1,6 @@
 //! Operators that move elements or tell about a tensor: shapes, slices, joins, padding.
 
-use super::{broadcast, missing};
+use super::{broadcast, counted, missing};
 use crate::arith::Facts;
 use crate::graph::ExprId;
 use crate::ir::{Constant, DType, Dim, Shape, TensorType};
@@ -272,7 +272,8 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
 }
 
 /// `Range`-11, -27 (more types, and `stash_type` for 16-bit floats): `start`, `limit` and `delta` must
-/// be constants, but a range by a whole number may begin and end with sizes of inputs.
+/// be constants, but a range by a whole number may begin and end with sizes of inputs, or with what a run
+/// computes.
 pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let dtype = node.tensor(node.input(0)?)?.dtype;
     if node.version >= 27 {
@@ -283,6 +284,9 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     if let Some(attrs) = open_range(node)? {
         let range = node.call_with(&ARANGE, &[], &attrs)?;
         return Ok(vec![node.cast(range, dtype)?]);
+    }
+    if let Some(range) = counted::range(node)? {
+        return Ok(vec![range]);
     }
     let constant = if dtype.is_int() {
         let [start, limit, delta] = [node.int_input(0)?, node.int_input(1)?, node.int_input(2)?]
