@@ -99,6 +99,12 @@ impl Rules<'_> {
             }
             None => true,
         });
+        // Exporters write the greatest number for "to the end".
+        let neutral = match kind {
+            Extremum::Min => i64::MAX,
+            Extremum::Max => i64::MIN,
+        };
+        let constant = constant.filter(|&value| value != neutral || flat.is_empty());
         flat.extend(constant.map(IntExpr::constant));
         flat.sort();
         flat.dedup();
