@@ -231,10 +231,22 @@ fn fit(
     }
     // The types of a text are in it.
     let Some(file) = model.as_onnx() else { return Ok((0..names.len()).collect()) };
-    let open = options.dims.values().any(|size| size.bounds().is_some());
-    // What a run can compute is no constant there.
-    let is_computed = open && model.import(options).is_ok();
-    let fixed = if is_computed { Vec::new() } else { onnx::static_inputs(&file.proto) };
+    let has_bounds = |name: &String| options.dims.get(name).is_some_and(|d| d.bounds().is_some());
+    let open = options.dims.keys().any(has_bounds);
+    let mut fixed = onnx::static_inputs(&file.proto);
+    if open && !fixed.is_empty() {
+        match model.import(options) {
+            // What a run can compute is no constant.
+            Ok(_) => fixed.clear(),
+            // Its value would be of one size.
+            Err(report) => {
+                let dims = fixed.iter().flat_map(|name| onnx::dim_names(&file.proto, name));
+                if dims.flatten().any(|name| has_bounds(&name)) {
+                    return Err(report);
+                }
+            }
+        }
+    }
     let mut passed = Vec::new();
     for (position, (name, input)) in names.into_iter().zip(inputs).enumerate() {
         if fixed.contains(&name.as_str()) {
