@@ -272,17 +272,22 @@ fn a_size_has_one_count() {
     assert!(report.contains("`kept`"), "{report}");
 }
 
+/// The scalars 0 and 1, and the last of two axes.
+fn with_numbers() -> ModelBuilder {
+    let int = |dims: &[i64], value: i64| Constant::from_i64(dims, &[value]).unwrap();
+    ModelBuilder::new(17)
+        .initializer("zero", &int(&[], 0))
+        .initializer("one", &int(&[], 1))
+        .initializer("axis", &int(&[1], 1))
+}
+
 /// Each row of `x`, `[length, 2]`, as often as `times` says, as spoken sounds are drawn out, and noise of
 /// that shape.
 fn drawn_out() -> Model {
-    let int = |dims: &[i64], value: i64| Constant::from_i64(dims, &[value]).unwrap();
     model(
-        ModelBuilder::new(17)
+        with_numbers()
             .input("x", DType::F32, &[ModelDim::from("length"), ModelDim::from(2)])
             .input("times", DType::I64, &[ModelDim::from("length")])
-            .initializer("zero", &int(&[], 0))
-            .initializer("one", &int(&[], 1))
-            .initializer("axis", &int(&[1], 1))
             .node("ReduceSum", &["times"], &["total"], &[("keepdims", ModelAttr::from(0))])
             .node("Range", &["zero", "total", "one"], &["frames"], &[])
             .node("CumSum", &["times", "zero"], &["ends"], &[])
@@ -307,6 +312,11 @@ fn ranges_end_where_a_run_says_within_bounds_of_an_option() {
         run(&drawn_out(), &CompileOptions { dims: dims((1..=4).into(), None), ..options() });
     let report = report.unwrap_err().to_string();
     assert!(report.contains("(Range, opset 17)") && report.contains("frames_size=0..=512"));
+    let [length, frames] = [("length", 1..=4), ("frame_size", 0..=9)]
+        .map(|(name, sizes)| (name.to_owned(), DimSize::from(sizes)));
+    let misspelt = CompileOptions { dims: [length, frames].into(), ..options() };
+    let report = run(&drawn_out(), &misspelt).unwrap_err().to_string();
+    assert!(report.contains("dimension `frame_size` is pinned, but the model has no"), "{report}");
     for &backend in Backend::ALL {
         let of = |dims| CompileOptions { backend, dims, ..options() };
         let fixed = of(dims(3.into(), Some(7.into())));
@@ -345,14 +355,10 @@ fn ranges_end_where_a_run_says_within_bounds_of_an_option() {
 
 #[test]
 fn a_range_is_as_long_as_what_it_meets() {
-    let int = |dims: &[i64], value: i64| Constant::from_i64(dims, &[value]).unwrap();
     let model = model(
-        ModelBuilder::new(17)
+        with_numbers()
             .input("x", DType::F32, &[ModelDim::from("batch"), ModelDim::from("n")])
             .input("lengths", DType::I64, &[ModelDim::from("batch")])
-            .initializer("zero", &int(&[], 0))
-            .initializer("one", &int(&[], 1))
-            .initializer("axis", &int(&[1], 1))
             .node("ReduceMax", &["lengths"], &["longest"], &[("keepdims", ModelAttr::from(0))])
             .node("Range", &["zero", "longest", "one"], &["places"], &[])
             .node("Unsqueeze", &["lengths", "axis"], &["rows"], &[])

@@ -6,7 +6,7 @@ use indexmap::IndexSet;
 
 use super::{ImportOptions, ModelPort};
 use crate::arith::{Atom, Symbol, View};
-use crate::diagnostics::pin;
+use crate::diagnostics::{Problem, pin};
 use crate::graph::{ExprId, FunctionBuilder, ScopeId};
 use crate::ir::Dim;
 use crate::options::DimSize;
@@ -40,8 +40,8 @@ pub(in crate::onnx) struct SizeNames {
     pub(super) names: IndexSet<String>,
     /// Those that a run computes.
     pub(super) counted: BTreeSet<Symbol>,
-    /// What options say of sizes, by their names.
-    pub(super) asked: BTreeMap<String, DimSize>,
+    /// What options say of sizes that no input has, and the problem if no node computes them.
+    pub(super) asked: BTreeMap<String, (DimSize, Problem)>,
     /// What some of the latter have to be.
     pub(super) expected: BTreeMap<Symbol, Dim>,
     /// Where tensors hold, by the scope in which that was computed: what asks again has the same size.

@@ -1,6 +1,6 @@
 //! One graph: inputs, nodes in order, outputs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -8,7 +8,6 @@ use indexmap::IndexMap;
 use super::extents::{Extents, SizeNames};
 use super::functions::{self, FlatNode, Functions};
 use super::known::KnownValues;
-use super::node::counted_name;
 use super::order::{Definition, Definitions, definitions, live_order};
 use super::{
     Attributes, CONVERT, ImportOptions, MIN_OPSET, ModelPort, NodeError, Opsets, inputs, node_name,
@@ -129,11 +128,14 @@ pub(super) fn import(
         }
     }
     importer.check_graph();
-    importer.shared.sizes.asked.clone_from(&options.dims);
     let inputs = importer.inputs(options, told);
     for index in order {
         importer.node(&nodes[index]);
     }
+    // First, as nodes may have problems because of a misspelling.
+    let asked = std::mem::take(&mut importer.shared.sizes.asked);
+    let nodes = std::mem::take(&mut importer.shared.report.problems);
+    importer.shared.report.extend(asked.into_values().map(|(_, problem)| problem).chain(nodes));
     if let Extents::Found(found) = extents {
         found.add(&importer.shared.builder, &inputs, &importer.shared.sizes, options);
     }
@@ -208,10 +210,8 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             })
             .map(|(_, input)| input)
             .collect();
-        let ranges = self.graph.node.iter().filter(|node| node.op_type() == "Range");
-        let counted: BTreeSet<String> =
-            ranges.flat_map(|node| &node.output).map(|name| counted_name(name)).collect();
-        let types = inputs::input_types(&declared, &counted, options, self.shared.report);
+        let asked = &mut self.shared.sizes.asked;
+        let types = inputs::input_types(&declared, options, asked, self.shared.report);
         let is_given = !options.input_values.is_empty() || !options.input_shapes.is_empty();
         let is_fixed = !is_given && declared.iter().all(inputs::is_fixed);
         self.shared.is_fixed = is_fixed;

@@ -29,12 +29,12 @@ impl Declared {
     }
 }
 
-/// The types of the inputs, in order; `None` for one that has a problem. Options may name sizes that a
-/// run computes, too.
+/// The types of the inputs, in order; `None` for one that has a problem. What options say of dimensions
+/// that no input has goes to `asked`, with the problem if nothing else has them.
 pub(super) fn input_types(
     inputs: &[&ValueInfoProto],
-    counted: &BTreeSet<String>,
     options: &ImportOptions,
+    asked: &mut BTreeMap<String, (DimSize, Problem)>,
     report: &mut Report,
 ) -> Vec<Option<TensorType>> {
     let declared: Vec<Option<(Vec<Declared>, &TensorTypeProto)>> = inputs
@@ -48,7 +48,7 @@ pub(super) fn input_types(
         })
         .collect();
     let sizes = pinned_sizes(inputs, &declared, options, report);
-    check_names(inputs, &declared, counted, options, report);
+    check_names(inputs, &declared, options, asked, report);
     let names: BTreeSet<&str> = (declared.iter().flatten().flat_map(|(dims, _)| dims))
         .filter_map(Declared::name)
         .chain(options.dims.keys().map(String::as_str))
@@ -247,12 +247,12 @@ fn pinned_sizes(
     sizes
 }
 
-/// Reports options that name nothing in the model: a misspelling must not go unnoticed.
+/// Finds options that name nothing in the model: a misspelling must not go unnoticed.
 fn check_names(
     inputs: &[&ValueInfoProto],
     declared: &[Option<(Vec<Declared>, &TensorTypeProto)>],
-    counted: &BTreeSet<String>,
     options: &ImportOptions,
+    asked: &mut BTreeMap<String, (DimSize, Problem)>,
     report: &mut Report,
 ) {
     if declared.iter().any(Option::is_none) {
@@ -265,12 +265,12 @@ fn check_names(
         [] => "it has none".to_owned(),
         names => format!("it has `{}`", names.join("`, `")),
     };
-    let is_known = |name: &&String| names.contains(name.as_str()) || counted.contains(*name);
-    for name in options.dims.keys().filter(|name| !is_known(name)) {
-        report.push(Problem::new(format!(
+    for (name, size) in options.dims.iter().filter(|(name, _)| !names.contains(name.as_str())) {
+        let problem = Problem::new(format!(
             "dimension `{name}` is pinned, but the model has no such symbolic dimension; {}",
             list(names.iter().copied().collect())
-        )));
+        ));
+        asked.insert(name.clone(), (size.clone(), problem));
     }
     let shapes = options.input_shapes.keys().map(|name| (name, "a shape"));
     let values = options.input_values.keys().map(|name| (name, "a value"));

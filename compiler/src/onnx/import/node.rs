@@ -99,11 +99,6 @@ pub struct Node<'a, 'b> {
     pub(in crate::onnx) sizes: &'b mut SizeNames,
 }
 
-/// The name of a size that a node's run computes, by that of its output.
-pub(super) fn counted_name(output: &str) -> String {
-    format!("{output}_size")
-}
-
 impl Shared<'_> {
     /// A node as its handler sees it.
     pub(super) fn node<'a, 'b>(
@@ -148,7 +143,7 @@ impl Node<'_, '_> {
 
     /// A symbol that nothing has yet, for a size that a run computes: it goes by the node's output.
     pub(in crate::onnx) fn new_size(&mut self) -> String {
-        let name = counted_name(self.output_name(0));
+        let name = format!("{}_size", self.output_name(0));
         let other = |number: usize| format!("{name}_{number}");
         let names = std::iter::once(name.clone()).chain((2..).map(other));
         let name = names.into_iter().find(|name| !self.sizes.names.contains(name)).unwrap_or(name);
@@ -157,9 +152,9 @@ impl Node<'_, '_> {
         name
     }
 
-    /// What an option says of a size that a run computes.
-    pub(in crate::onnx) fn asked_size(&self, name: &str) -> Option<DimSize> {
-        self.sizes.asked.get(name).cloned()
+    /// What an option says of a size that a run computes. Options that no node takes are told.
+    pub(in crate::onnx) fn take_asked_size(&mut self, name: &str) -> Option<DimSize> {
+        self.sizes.asked.remove(name).map(|(size, _)| size)
     }
 
     /// What a size that a run computes has to be, if the rest of the model tells.

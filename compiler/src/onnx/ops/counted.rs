@@ -10,7 +10,7 @@ use crate::arith::Symbol;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
-use crate::ops::elementwise::{ADD, DIVIDE, GREATER_EQUAL, MAXIMUM, MULTIPLY, NOT_EQUAL, SUBTRACT};
+use crate::ops::elementwise::{DIVIDE, GREATER_EQUAL, MAXIMUM, NOT_EQUAL, SUBTRACT};
 use crate::ops::nn::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};
 use crate::ops::reduce::SUM;
 use crate::ops::tensor::{
@@ -187,11 +187,14 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Option<ExprId>, NodeError
     let limit = node.cast(limit, DType::I64)?;
     let ends = if step > 0 { [limit, start] } else { [start, limit] };
     let span = node.call(&SUBTRACT, &ends)?;
-    let most = node.with_scalar(&ADD, span, step.unsigned_abs() as f64 - 1.0)?;
-    let count = node.with_scalar(&DIVIDE, most, step.unsigned_abs() as f64)?;
-    let count = node.with_scalar(&MAXIMUM, count, 0.0)?;
+    let [distance, missing, zero] =
+        [step.saturating_abs(), step.saturating_abs() - 1, 0].map(|number| node.int(number));
+    let span = node.add(span, missing)?;
+    let count = node.call(&DIVIDE, &[span, distance])?;
+    let count = node.call(&MAXIMUM, &[count, zero])?;
     let places = node.places_up_to(count)?;
-    let distances = node.with_scalar(&MULTIPLY, places, step as f64)?;
+    let step = node.int(step);
+    let distances = node.multiply(places, step)?;
     let elements = node.add(distances, start)?;
     node.cast(elements, dtype).map(Some)
 }
@@ -202,16 +205,18 @@ impl Node<'_, '_> {
     fn places_up_to(&mut self, count: ExprId) -> Result<ExprId, NodeError> {
         let size = self.size(count)?;
         let is = Dim::from(&Symbol::new(&size.name));
-        let asked = self.asked_size(&size.name);
-        let expected = self.expected_size(&size.name).or(match asked {
-            Some(DimSize::Fixed(is)) => Some(Dim::from(is)),
-            _ => None,
-        });
+        let mut expected = self.expected_size(&size.name);
+        let mut bounds = None;
+        if expected.is_none() {
+            match self.take_asked_size(&size.name) {
+                Some(DimSize::Fixed(is)) => expected = Some(Dim::from(is)),
+                asked => bounds = asked.and_then(|size| size.bounds()),
+            }
+        }
         if let Some(expected) = expected {
             self.check_count(count, &expected, expected.clone())?;
             return self.arange(0, expected);
         }
-        let bounds = asked.and_then(|size| size.bounds());
         let Some(bounds) = bounds.filter(|bounds| *bounds.end() != DimSize::UNBOUNDED) else {
             if self.builder.is_finding() {
                 // What else has the size may tell.

@@ -57,6 +57,18 @@ impl AxisWindow {
         }
     }
 
+    /// The taps, from the first to the last one, that read an element of an axis of `extent` in any of
+    /// `outputs` windows.
+    pub(crate) fn read_taps(self, extent: i64, outputs: i64) -> Range<i64> {
+        let [taps, stride, dilation, before] =
+            [self.taps, self.stride, self.dilation, self.before].map(i128::from);
+        let first_at = |element: i128| (element + dilation - 1).div_euclid(dilation);
+        let first = first_at(before - (i128::from(outputs) - 1) * stride).clamp(0, taps);
+        let end = first_at(before + i128::from(extent)).clamp(first, taps);
+        // Both are at most as many as there are taps.
+        first as i64..end as i64
+    }
+
     /// The positions `output` for which tap `tap` of window `output` is an element of an axis of
     /// `extent`, of `outputs` windows; and the element that the first of them reads.
     pub(super) fn valid(self, tap: usize, extent: usize, outputs: usize) -> (Range<usize>, usize) {

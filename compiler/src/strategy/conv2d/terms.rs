@@ -2,6 +2,7 @@
 
 use super::super::emit::Emitter;
 use super::{Conv, Direct, around};
+use crate::ops::nn::AxisWindow;
 use crate::tir::{ForKind, PrimExpr, Stmt};
 
 /// Of so many terms of a convolution at least one is of the border on two sides of the image, for what is
@@ -33,10 +34,10 @@ impl Conv {
         let output = self.output[axis];
         let firsts = (0..output).step_by(usize::try_from(places).unwrap_or(1).max(1));
         let within = firsts.clone().map(|first| {
-            let at = |place: i64| place * stride - self.padding[axis];
-            let before = (dilation - 1 - at((first + places).min(output) - 1)).div_euclid(dilation);
-            let end = (image - 1 - at(first)).div_euclid(dilation) + 1;
-            (end.min(taps) - before.max(0)).max(0)
+            let before = self.padding[axis] - first * stride;
+            let window = AxisWindow { taps, stride, dilation, before, after: 0 };
+            let within = window.read_taps(image, places.min(output - first));
+            within.end - within.start
         });
         [firsts.count() as i64 * taps, within.sum()]
     }

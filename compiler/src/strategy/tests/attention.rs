@@ -70,6 +70,32 @@ fn several_numbers_of_a_row_are_kept_side_by_side() {
     check(&function, &shapes.map(|shape| Arg::Input(dense(shape))), &[dense(&[2, 20, 24])]);
 }
 
+/// Halves, as models of `float16` have them: the products are of `float32`, what is between them is rounded.
+#[test]
+fn attention_of_halves_goes_by_blocks_of_rows() {
+    for dtype in [DType::F16, DType::BF16] {
+        for [rows, columns] in [[20, 40], [14, 67]] {
+            let mut net = Net::new();
+            let shapes = [&[2, rows, 16][..], &[2, 16, columns], &[2, columns, 24]];
+            let [q, k, v] = shapes.map(|shape| net.param(shape));
+            let cast = |dtype: DType| Attrs::new().with("dtype", dtype.to_string());
+            let scores = matmul(&mut net, [q, k], false);
+            let scores = net.call("cast", &[scores], cast(dtype));
+            let weights = net.call("nn.softmax", &[scores], Attrs::new().with("axis", -1));
+            let weights = net.call("cast", &[weights], cast(DType::F32));
+            let mixed = matmul(&mut net, [weights, v], false);
+            let function = net.finish(mixed);
+            let args = shapes.map(|shape| Arg::Input(dense(shape)));
+            check(&function, &args, &[dense(&[2, rows, 24])]);
+            let levels = runnable_levels();
+            let case = case(&function, &args, &[dense(&[2, rows, 24])]);
+            let (kernel, _) = case.schedule(&levels[levels.len() - 1..]);
+            let rules: Vec<&str> = kernel.loops.iter().map(|loops| loops.rule).collect();
+            assert_eq!(rules, ["matrix product", "rows between products", "matrix product"]);
+        }
+    }
+}
+
 #[test]
 fn no_kernel_has_all_scores() {
     let (function, args) = attention([&[4, 300, 16], &[4, 16, 300], &[4, 300, 16], &[300]], false);

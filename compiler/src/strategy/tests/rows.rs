@@ -70,8 +70,10 @@ fn rows_of_other_types() {
                 cases.push(call(op, over(1), &[Some(floats(dtype, &[2, length], &values))]));
             }
         }
-        let x = Some(floats(DType::F64, &[2, length], &values));
-        cases.push(call("nn.softmax", SoftmaxAttrs { axis: 1 }, &[x]));
+        for dtype in [DType::F64, DType::F16, DType::BF16] {
+            let x = Some(floats(dtype, &[2, length], &values));
+            cases.push(call("nn.softmax", SoftmaxAttrs { axis: 1 }, &[x]));
+        }
     }
     check_all(&cases, &runnable_levels());
 }

@@ -2,8 +2,8 @@
 
 use super::Site;
 use crate::graph::{ExprId, FunctionBuilder};
-use crate::ir::Attrs;
-use crate::ops::nn::{CONV1D, CONV2D, CONV3D, ConvAttrs};
+use crate::ir::{Attrs, Dim};
+use crate::ops::nn::{AxisWindow, CONV1D, CONV2D, CONV3D, ConvAttrs};
 use crate::ops::tensor::{STRIDED_SLICE, StridedSliceAttrs};
 use crate::pass::Result;
 use crate::transform::calls::{call_with, tensor};
@@ -17,32 +17,26 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
     if !is_conv || site.strict {
         return Ok(None);
     }
-    let mut attrs: ConvAttrs = site.attrs.parse()?;
-    if attrs.pad_value != 0 {
-        return Ok(None);
-    }
+    let attrs: ConvAttrs = site.attrs.parse()?;
     let [image, kernel] = [tensor(b, x)?, tensor(b, weight)?].map(|ty| ty.shape);
-    let axes = attrs.strides.len();
+    let taps: Option<Vec<i64>> = kernel.iter().skip(2).map(Dim::as_const).collect();
+    let Some(taps) = taps.filter(|_| attrs.pad_value == 0) else { return Ok(None) };
+    let mut window = attrs.window(&taps)?;
     let mut slice = StridedSliceAttrs { begin: vec![], end: vec![], strides: vec![], axes: vec![] };
-    for axis in 0..axes {
-        let extents = [&image, &kernel, &site.ty.shape].map(|shape| shape[axis + 2].as_const());
-        let [Some(from), Some(taps), Some(to)] = extents else { continue };
-        let [before, after] = [attrs.padding[axis], attrs.padding[axes + axis]];
-        let step = attrs.dilation[axis];
-        let is_read = |tap: i64| {
-            let first = tap * step - before;
-            first < from && first + (to - 1) * attrs.strides[axis] >= 0
-        };
+    for (axis, window) in window.axes.iter_mut().enumerate() {
+        let extents = [&image, &site.ty.shape].map(|shape| shape[axis + 2].as_const());
+        let [Some(extent), Some(outputs)] = extents else { continue };
+        let AxisWindow { taps, dilation, before, after, .. } = *window;
+        let read = window.read_taps(extent, outputs);
         // What is left out takes its padding with it.
-        let first = (0..taps).find(|&tap| is_read(tap)).unwrap_or(0).min(before / step);
-        let last = (first..taps).rev().find(|&tap| is_read(tap)).unwrap_or(first);
-        let kept = first..(last + 1).max(taps - after / step);
-        if kept != (0..taps) {
-            attrs.padding[axis] = before - kept.start * step;
-            attrs.padding[axes + axis] = after - (taps - kept.end) * step;
+        let first = read.start.min(before / dilation).min(taps - 1);
+        let end = read.end.max(taps - after / dilation).max(first + 1);
+        if (first, end) != (0, taps) {
+            window.before -= first * dilation;
+            window.after -= (taps - end) * dilation;
             slice.axes.push(axis as i64 + 2);
-            slice.begin.push(kept.start);
-            slice.end.push(kept.end);
+            slice.begin.push(first);
+            slice.end.push(end);
             slice.strides.push(1);
         }
     }
@@ -52,6 +46,6 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
     let weight = call_with(b, &STRIDED_SLICE, &[weight], &slice)?;
     let mut args = site.args.to_vec();
     args[1] = Some(weight);
-    let attrs = Attrs::from_struct(&attrs)?;
+    let attrs = Attrs::from_struct(&ConvAttrs { padding: window.padding(), ..attrs })?;
     Ok(Some(b.call_optional(site.op, args, attrs)?))
 }

@@ -1,10 +1,10 @@
 //! Tests of the rules that filetests do not show: data types, bits, uses and length.
 
 use crate::graph::interp::{Tensor, evaluate};
-use crate::graph::{ExprId, Function, ScopeKind};
+use crate::graph::{Callee, ExprId, Function, ScopeKind};
 use crate::ir::{Constant, DType, IRModule, Type};
 use crate::ops::elementwise::{CastAttrs, ClipAttrs};
-use crate::ops::nn::{MatmulAttrs, PadAttrs, PadMode};
+use crate::ops::nn::{ConvAttrs, MatmulAttrs, PadAttrs, PadMode};
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
     ConcatenateAttrs, ExpandDimsAttrs, OneHotAttrs, SqueezeAttrs, TransposeAttrs,
@@ -256,6 +256,50 @@ fn rows_for_one_hot_vectors_count_from_both_ends_and_are_zeros_beyond_them() {
     // Its greatest numbers would count from the end.
     assert_eq!(count(&after(&SimplifyExpr, product(DType::U64, 0.5)), "take"), 0);
     assert_eq!(count(&after(&SimplifyExpr, product(DType::I32, f32::INFINITY)), "take"), 0);
+}
+
+#[test]
+fn convolutions_without_taps_of_padding_are_the_same() {
+    for (image, kernel, padding, strides, dilation, kept) in [
+        ([5, 9], [3, 3], [5, 9, 5, 9], [1, 1], [5, 9], [1, 1]),
+        // Padding that reaches less or further than the taps, on one side or both.
+        ([4, 8], [3, 2], [9, 0, 0, 4], [1, 1], [4, 9], [1, 2]),
+        ([4, 4], [5, 3], [8, 3, 9, 4], [2, 3], [4, 3], [2, 3]),
+        ([1, 2], [3, 3], [4, 1, 0, 2], [1, 1], [2, 1], [1, 3]),
+        // Strides beyond the image, and taps between which it is.
+        ([1, 2], [1, 5], [0, 8, 0, 24], [1, 16], [1, 4], [1, 3]),
+        ([1, 2], [1, 2], [0, 3, 0, 1], [1, 1], [1, 5], [1, 2]),
+    ] {
+        let mut net = Net::default();
+        let x = net.input("x", &[1, 2, image[0], image[1]]);
+        let weight = net.tensor(&[3, 2, kernel[0], kernel[1]], 1.0);
+        let attrs = ConvAttrs {
+            strides: strides.to_vec(),
+            padding: padding.to_vec(),
+            dilation: dilation.to_vec(),
+            ..ConvAttrs::of_rank(2)
+        };
+        let sums = net.op_with("nn.conv2d", &[x, weight], &attrs);
+        let function = net.finish(sums);
+        let simpler = after(&SimplifyExpr, function.clone());
+        let of = |function: &Function| {
+            let count = (2 * image[0] * image[1]) as usize;
+            let values = (1..=count).map(|value| value as f64 / 8.0).collect();
+            let x = [1, 2, image[0] as usize, image[1] as usize];
+            let x = Tensor::from_floats(DType::F32, &x, values).unwrap();
+            let module = IRModule::from_function(function.clone());
+            evaluate(&module, "main", &[x.into()]).unwrap()
+        };
+        assert_eq!(tensors(&of(&function)), tensors(&of(&simpler)), "{attrs:?}");
+        let slice = simpler.ids().find_map(|id| {
+            let call = simpler.expr(id).as_call()?;
+            let ty = simpler.ty(id).as_tensor()?;
+            matches!(call.callee, Callee::Op(op) if op.name == "strided_slice")
+                .then(|| ty.shape.as_consts().unwrap())
+        });
+        let extents = slice.map_or(kernel, |shape| [shape[2] as i64, shape[3] as i64]);
+        assert_eq!(extents, kept, "{attrs:?}");
+    }
 }
 
 /// Functions of one tensor that are written out, by their text.
