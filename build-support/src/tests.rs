@@ -105,7 +105,7 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
         assert_eq!((options.package.as_str(), options.version.as_str()), ("app", "0.1.0"));
         assert_eq!((options.jobs, options.opt_level, options.stub), (3, 3, false));
         assert_eq!(options.target.triple, "x86_64-unknown-linux-gnu");
-        assert_eq!(options.levels, CpuLevel::ALL[1..4]);
+        assert_eq!(options.levels, CpuLevel::ALL[1..5]);
         Ok(CompiledModel { external_data: vec![data.clone()], ..model(options) })
     });
     let artifacts = result.unwrap();
@@ -229,10 +229,10 @@ fn levels_are_chosen_by_name_and_start_at_what_cargo_allows() {
     };
     let v3 =
         "sse,sse2,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,xsave";
-    use CpuLevel::{Baseline, X86_64V3, X86_64V4, X86_64V4Vnni};
+    use CpuLevel::{Baseline, X86_64V3, X86_64V4, X86_64V4Amx, X86_64V4Vnni};
     let default = configure("levels.onnx");
-    check(&default, "sse,sse2", &[Baseline, X86_64V3, X86_64V4, X86_64V4Vnni]);
-    check(&default, v3, &[X86_64V3, X86_64V4, X86_64V4Vnni]);
+    check(&default, "sse,sse2", &[Baseline, X86_64V3, X86_64V4, X86_64V4Vnni, X86_64V4Amx]);
+    check(&default, v3, &[X86_64V3, X86_64V4, X86_64V4Vnni, X86_64V4Amx]);
     check(&default, "", &[Baseline]);
     let one = configure("levels.onnx").cpu_levels(["avx512"]);
     check(&one, "sse,sse2", &[Baseline, X86_64V4]);

@@ -585,7 +585,7 @@ mod tests {
         };
         assert_eq!(levels(&options), [CpuLevel::Baseline]);
         options.set_target_cpu(PORTABLE).unwrap();
-        assert_eq!(levels(&options), CpuLevel::ALL[..4]);
+        assert_eq!(levels(&options), CpuLevel::ALL[..5]);
         options.set_target_cpu("baseline").unwrap();
         assert_eq!(levels(&options), [CpuLevel::Baseline]);
         options.levels = vec![CpuLevel::X86_64V4, CpuLevel::Baseline, CpuLevel::X86_64V4];
@@ -593,7 +593,7 @@ mod tests {
         options.set_target_cpu("haswell").unwrap();
         assert_eq!(levels(&options), [CpuLevel::X86_64V3]);
         options.set_target_cpu(PORTABLE).unwrap();
-        assert_eq!(levels(&options), CpuLevel::ALL[1..4]);
+        assert_eq!(levels(&options), CpuLevel::ALL[1..5]);
         let error = options.set_target_cpu("cray").unwrap_err().to_string();
         assert!(error.contains("`cray`") && error.contains("portable"), "{error}");
     }

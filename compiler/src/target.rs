@@ -160,6 +160,7 @@ const X86_64_V3: &[&str] =
     &["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"];
 const X86_64_V4: &[&str] = &["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"];
 const AVX512_VNNI: &[&str] = &["avx512vnni"];
+const AMX: &[&str] = &["amx-int8", "amx-tile"];
 const NEON: &[&str] = &["neon"];
 const DOTPROD: &[&str] = &["dotprod"];
 const FP16: &[&str] = &["fp16"];
@@ -178,11 +179,13 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("x86_64", "x86-64-v3", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "x86-64-v4", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4]),
     ("x86_64", "x86-64-v4-vnni", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
+    ("x86_64", "x86-64-v4-amx", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI, AMX]),
     ("x86_64", "haswell", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "skylake", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "skylake-avx512", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4]),
     ("x86_64", "cascadelake", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
     ("x86_64", "icelake-server", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
+    ("x86_64", "sapphirerapids", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI, AMX]),
     ("x86_64", "znver2", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "znver3", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "znver4", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
@@ -333,6 +336,7 @@ impl Target {
         let has_all = |features: &[&str]| features.iter().all(|feature| self.has_feature(feature));
         let has_v4 = has_all(X86_64_V3) && has_all(X86_64_V4);
         match self.arch.as_str() {
+            "x86_64" if has_v4 && has_all(AVX512_VNNI) && has_all(AMX) => CpuLevel::X86_64V4Amx,
             "x86_64" if has_v4 && has_all(AVX512_VNNI) => CpuLevel::X86_64V4Vnni,
             "x86_64" if has_v4 => CpuLevel::X86_64V4,
             "x86_64" if has_all(X86_64_V3) => CpuLevel::X86_64V3,
@@ -367,6 +371,10 @@ impl Target {
             return Vec::new();
         }
         let adds = |target: Target| {
+            // Of an instruction that this system lets nobody use.
+            if target.cpu_level() == CpuLevel::X86_64V4Amx && !target.has_matrix_add() {
+                return false;
+            }
             let has_halves = target.has_fp16_arithmetic() && !self.has_fp16_arithmetic();
             target.vector_bits() > self.vector_bits()
                 || target.differs_for_bytes(self)
@@ -382,6 +390,7 @@ impl Target {
     fn differs_for_bytes(&self, other: &Target) -> bool {
         let has_dot_add = |target: &Target| [4, 8, 16].map(|lanes| target.has_dot_add(lanes));
         has_dot_add(self) != has_dot_add(other)
+            || self.has_matrix_add() != other.has_matrix_add()
             || self.has_dot_add_of_signs() != other.has_dot_add_of_signs()
     }
 
@@ -475,6 +484,14 @@ impl Target {
         self.arch != "aarch64" || self.has_feature("i8mm")
     }
 
+    /// Whether the product of a matrix of `uint8` and one of `int8`, up to 16 rows of 64 terms by 16
+    /// columns, is added to `int32` by an instruction. Only code that the system has let use the
+    /// registers may: see [`CpuLevel::X86_64V4Amx`].
+    pub fn has_matrix_add(&self) -> bool {
+        let is_wide = self.has_dot_add(16) && self.pointer_width == 64;
+        self.arch == "x86_64" && self.os == "linux" && is_wide && self.has_feature("amx-int8")
+    }
+
     /// Whether products of `int16`, two of which are added to each of so many `int32`, are an
     /// instruction, or two: with all that twice there is a dot product of bytes.
     pub fn has_pair_add(&self, lanes: u32) -> bool {
@@ -511,8 +528,12 @@ impl Target {
 }
 
 /// The CPU levels that differ from the one before them in instructions for bytes alone.
-pub(crate) const LEVELS_FOR_BYTES: [CpuLevel; 3] =
-    [CpuLevel::X86_64V4Vnni, CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm];
+pub(crate) const LEVELS_FOR_BYTES: [CpuLevel; 4] = [
+    CpuLevel::X86_64V4Vnni,
+    CpuLevel::X86_64V4Amx,
+    CpuLevel::Aarch64Dotprod,
+    CpuLevel::Aarch64I8mm,
+];
 
 /// The CPU level that differs from the one before it in arithmetic of `float16` alone.
 pub(crate) const LEVEL_FOR_HALVES: CpuLevel = CpuLevel::Aarch64Fp16;
@@ -544,7 +565,13 @@ fn native_features() -> BTreeSet<String> {
         "avx" "avx2" "avx512bw" "avx512cd" "avx512dq" "avx512f" "avx512vl" "avx512vnni"
         "avxvnni" "bmi1" "bmi2" "cmpxchg16b" "f16c" "fma" "fxsr" "lzcnt" "movbe" "popcnt" "sse" "sse2" "sse3"
         "sse4.1" "sse4.2" "ssse3" "xsave");
-    found.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect()
+    let mut features: BTreeSet<String> =
+        found.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect();
+    // The system has to be asked as well.
+    if niello_runtime::cpu_level() == CpuLevel::X86_64V4Amx {
+        features.extend(AMX.iter().map(|name| (*name).to_owned()));
+    }
+    features
 }
 
 /// Features of the CPU that this program runs on.
@@ -631,22 +658,22 @@ mod tests {
             ..Target::host()
         };
         assert_eq!(linux.cpu_level(), CpuLevel::Baseline);
-        assert_eq!(linux.wider_levels(), CpuLevel::ALL[1..4]);
+        assert_eq!(linux.wider_levels(), CpuLevel::ALL[1..5]);
         let mut custom = linux.clone();
         custom.features.extend(["avx", "avx2", "fma", "sha"].map(str::to_owned));
         // It lacks BMI, so it is no x86-64-v3, but AVX2 is what a version of its own would be for.
-        assert_eq!(custom.wider_levels(), [CpuLevel::X86_64V4, CpuLevel::X86_64V4Vnni]);
+        assert_eq!(custom.wider_levels(), CpuLevel::ALL[2..5]);
         let wide = custom.with_level(CpuLevel::X86_64V4).unwrap();
         assert_eq!((wide.cpu_level(), wide.vector_bits()), (CpuLevel::X86_64V4, 512));
         assert!(wide.has_feature("sha"), "what every machine has stays");
-        assert_eq!(wide.wider_levels(), [CpuLevel::X86_64V4Vnni]);
+        assert_eq!(wide.wider_levels(), [CpuLevel::X86_64V4Vnni, CpuLevel::X86_64V4Amx]);
 
         let bare = Target { os: "none".to_owned(), ..linux.clone() };
         assert_eq!(bare.wider_levels(), []);
         let arm = Target::from_triple("aarch64-unknown-linux-gnu").unwrap();
         assert_eq!(arm.with_level(CpuLevel::X86_64V3), None);
         assert_eq!(arm.cpu_level(), CpuLevel::Baseline);
-        assert_eq!(arm.wider_levels(), CpuLevel::ALL[4..]);
+        assert_eq!(arm.wider_levels(), CpuLevel::ALL[5..]);
         let fp16 = arm.clone().with_level(CpuLevel::Aarch64Fp16).unwrap();
         assert!(fp16.has_fp16_arithmetic() && !arm.has_fp16_arithmetic());
         let mac = Target::from_triple("aarch64-apple-darwin").unwrap();

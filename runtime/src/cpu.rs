@@ -24,6 +24,8 @@ pub enum CpuLevel {
     X86_64V4,
     /// The above, and dot products of bytes (AVX512-VNNI).
     X86_64V4Vnni,
+    /// The above, and matrix products of bytes (AMX-INT8), which a program has to ask its system for.
+    X86_64V4Amx,
     /// AArch64 with arithmetic of `float16` (FEAT_FP16): Cortex-A76, Apple M1.
     Aarch64Fp16,
     /// The above, and dot products of bytes of one sign (FEAT_DotProd), which the same processors have.
@@ -34,11 +36,12 @@ pub enum CpuLevel {
 
 impl CpuLevel {
     /// Every level, those of an architecture narrowest first.
-    pub const ALL: [CpuLevel; 7] = [
+    pub const ALL: [CpuLevel; 8] = [
         CpuLevel::Baseline,
         CpuLevel::X86_64V3,
         CpuLevel::X86_64V4,
         CpuLevel::X86_64V4Vnni,
+        CpuLevel::X86_64V4Amx,
         CpuLevel::Aarch64Fp16,
         CpuLevel::Aarch64Dotprod,
         CpuLevel::Aarch64I8mm,
@@ -52,6 +55,7 @@ impl CpuLevel {
             CpuLevel::X86_64V3 => "x86-64-v3",
             CpuLevel::X86_64V4 => "x86-64-v4",
             CpuLevel::X86_64V4Vnni => "x86-64-v4-vnni",
+            CpuLevel::X86_64V4Amx => "x86-64-v4-amx",
             CpuLevel::Aarch64Fp16 => "aarch64-fp16",
             CpuLevel::Aarch64Dotprod => "aarch64-dotprod",
             CpuLevel::Aarch64I8mm => "aarch64-i8mm",
@@ -65,7 +69,7 @@ impl CpuLevel {
         self == CpuLevel::Baseline || (self <= best && is_aarch64(self) == is_aarch64(best))
     }
 
-    /// The level of a name; `avx2`, `avx512`, `avx512vnni`, `fp16`, `dotprod` and `i8mm` are
+    /// The level of a name; `avx2`, `avx512`, `avx512vnni`, `amx`, `fp16`, `dotprod` and `i8mm` are
     /// understood as well.
     #[must_use]
     pub fn from_name(name: &str) -> Option<CpuLevel> {
@@ -73,6 +77,7 @@ impl CpuLevel {
             "avx2" => Some(CpuLevel::X86_64V3),
             "avx512" => Some(CpuLevel::X86_64V4),
             "avx512vnni" => Some(CpuLevel::X86_64V4Vnni),
+            "amx" => Some(CpuLevel::X86_64V4Amx),
             "fp16" => Some(CpuLevel::Aarch64Fp16),
             "dotprod" => Some(CpuLevel::Aarch64Dotprod),
             "i8mm" => Some(CpuLevel::Aarch64I8mm),
@@ -91,9 +96,12 @@ impl fmt::Display for CpuLevel {
 ///
 /// The CPU and the system are asked once in a process. With the feature `std`, the environment
 /// variable `NIELLO_CPU_LEVEL` can name a narrower level (`baseline`, `x86-64-v3`, `x86-64-v4`,
-/// `x86-64-v4-vnni`, `aarch64-fp16`, `aarch64-dotprod`, `aarch64-i8mm`) to measure or to reproduce
-/// results. A name that is not known, or a level that the machine does not have, is told once on the
+/// `x86-64-v4-vnni`, `x86-64-v4-amx`, `aarch64-fp16`, `aarch64-dotprod`, `aarch64-i8mm`) to measure or
+/// to reproduce results. A name that is not known, or a level that the machine does not have, is told once on the
 /// standard error, and has no other effect: a program never runs instructions that its machine lacks.
+///
+/// For the matrix products of AMX, Linux is asked to save the registers that they have; no other system
+/// is, and one that refuses leaves the level at `x86-64-v4-vnni`.
 ///
 /// An AArch64 processor tells its system alone what it has, so that without `std` its level is that
 /// of the features the program was compiled with.
@@ -125,11 +133,11 @@ pub fn cpu_level() -> CpuLevel {
 /// The place of the widest of `levels`, narrowest first, that this machine can run.
 ///
 /// The first one every machine can run that the program was made for; nothing is asked if there is
-/// no other.
+/// no other, unless the system has to be.
 #[doc(hidden)]
 #[must_use]
 pub fn version(levels: &[CpuLevel]) -> usize {
-    if levels.len() <= 1 {
+    if levels.len() <= 1 && levels != [CpuLevel::X86_64V4Amx] {
         return 0;
     }
     let best = cpu_level();
@@ -245,15 +253,15 @@ mod tests {
 
     #[test]
     fn a_name_can_ask_for_less_but_not_for_more() {
-        for best in [CpuLevel::X86_64V4Vnni, CpuLevel::Aarch64I8mm] {
+        for best in [CpuLevel::X86_64V4Amx, CpuLevel::Aarch64I8mm] {
             let [own, other]: [Vec<CpuLevel>; 2] = [true, false].map(|is_own| {
                 let levels = CpuLevel::ALL.into_iter();
                 levels.filter(|level| asked_for(level.name(), best).is_ok() == is_own).collect()
             });
-            let arm = &CpuLevel::ALL[4..];
-            let x86 = &CpuLevel::ALL[1..4];
+            let arm = &CpuLevel::ALL[5..];
+            let x86 = &CpuLevel::ALL[1..5];
             let (widest, others) =
-                if best == CpuLevel::X86_64V4Vnni { (x86, arm) } else { (arm, x86) };
+                if best == CpuLevel::X86_64V4Amx { (x86, arm) } else { (arm, x86) };
             assert_eq!(own, [&[CpuLevel::Baseline], widest].concat());
             assert_eq!(other, others);
         }
@@ -270,7 +278,7 @@ mod tests {
         assert_eq!(
             unknown,
             "NIELLO_CPU_LEVEL is `sse9`, which is no CPU level; they are baseline, x86-64-v3, \
-             x86-64-v4, x86-64-v4-vnni, aarch64-fp16, aarch64-dotprod, aarch64-i8mm"
+             x86-64-v4, x86-64-v4-vnni, x86-64-v4-amx, aarch64-fp16, aarch64-dotprod, aarch64-i8mm"
         );
     }
 

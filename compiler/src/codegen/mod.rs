@@ -7,6 +7,7 @@ mod features;
 mod kernel;
 #[cfg(feature = "llvm")]
 pub mod llvm;
+mod matrix;
 pub mod object;
 mod size;
 mod wrapper;

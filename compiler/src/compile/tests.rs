@@ -27,6 +27,7 @@ use crate::ir::{Constant, DType};
 use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
 use crate::options::{Backend, Budget};
 use crate::pass::PassContext;
+use crate::target::LEVELS_FOR_BYTES;
 use crate::target::{CpuLevel, Target};
 
 fn options() -> CompileOptions {
@@ -443,7 +444,7 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
 /// Every level that a model without tensors of bytes has code for.
 fn levels_of_floats(options: &CompileOptions) -> Vec<CpuLevel> {
     let levels = options.target.wider_levels().into_iter();
-    levels.filter(|&level| level != CpuLevel::X86_64V4Vnni).collect()
+    levels.filter(|level| !LEVELS_FOR_BYTES.contains(level)).collect()
 }
 
 /// The committed model, with every level in one binary and loaded in every possible way.
@@ -507,7 +508,7 @@ fn models_of_bytes_have_a_level_of_their_own() {
         let model = Model::from_module("bytes", crate::graph::parse_module(&text).unwrap());
         run(&model, &options).unwrap().model.levels
     };
-    assert_eq!(of("x86_64-unknown-linux-gnu", "uint8"), CpuLevel::ALL[..4]);
+    assert_eq!(of("x86_64-unknown-linux-gnu", "uint8"), CpuLevel::ALL[..5]);
     assert_eq!(of("x86_64-unknown-linux-gnu", "float32"), CpuLevel::ALL[..3]);
     let [dotprod, i8mm] = [CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm];
     assert_eq!(of("aarch64-unknown-linux-gnu", "int8"), [CpuLevel::Baseline, dotprod, i8mm]);

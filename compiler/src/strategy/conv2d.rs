@@ -16,8 +16,8 @@ use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
-use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Tile, TileType};
-use super::tiling::{Order, Run, Window, Work, tile_runs};
+use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Sums, Tile, TileType};
+use super::tiling::{Order, Run, Window, Work};
 use super::window::{halo_fits, halo_needed, tests_ends};
 use super::words::Words;
 use crate::ir::{BufferSpec, DType};
@@ -190,11 +190,12 @@ impl Conv {
     }
 }
 
-/// A direct convolution, and the channels of a block of its image; none of planes.
+/// A direct convolution, the channels of a block of its image, none of planes, and where its sums are.
 #[derive(Clone, Copy)]
 struct Direct<'a> {
     conv: &'a Conv,
     block: Option<i64>,
+    sums: Sums,
 }
 
 /// Where a tile is: batch, group, columns in the group, first pixel, and its number among those of
@@ -434,11 +435,11 @@ impl Emitter {
         let wanted = conv.block();
         let image = self.image(&mut conv, wanted);
         let cut = self.cut_conv(&conv);
-        let direct = Direct { conv: &conv, block: cut.block };
+        let direct = Direct { conv: &conv, block: cut.block, sums: cut.sums };
         let mut stmts = vec![image];
         match cut.tiling.order {
             Order::Rows => {
-                let tiles = tile_runs(conv.output, cut.rows);
+                let tiles = cut.tiles(conv.output);
                 for &tile in &tiles {
                     stmts.push(self.over_tiles(tile, &mut |emitter, y, x, number| {
                         let panels = cut.runs.iter().map(|run| {
@@ -459,7 +460,7 @@ impl Emitter {
                 for block in Run::cover(lines, (lines + blocks - 1) / blocks) {
                     let (b, b_var) = self.counter("yb", block.count);
                     let first = &(b * block.size + block.first);
-                    let tiles = tile_runs([block.size, pixels], cut.rows);
+                    let tiles = cut.tiles([block.size, pixels]);
                     let panels = cut.runs.iter().map(|run| {
                         let fetch = cut.fetch(&conv, run, &tiles);
                         self.over_panels(&conv, run, &mut |emitter, n, g, column| {
@@ -523,7 +524,7 @@ impl Emitter {
         tiles: i64,
         place: [&PrimExpr; 2],
     ) -> Option<(BufferId, Stmt)> {
-        let Direct { conv, block } = *direct;
+        let Direct { conv, block, .. } = *direct;
         let buffer = self.words(conv.ty, columns, [conv.work(block).depth, tiles])?;
         let fill = self.sum(direct, [None; 2], &|emitter, at, step| {
             emitter.widen_step(Words { buffer, step }, columns, &direct.weight(place, &at))
@@ -601,9 +602,8 @@ impl Emitter {
         let Place { n, g, column, y, x, number: tile_number, wide } = *place;
         let o = &column.first;
         let rows = Rows { outer: lines.size, inner: pixels.size };
-        let tile = Tile::new(self, rows, columns, conv.ty);
+        let tile = Tile::new(self, rows, columns, conv.ty, direct.sums);
         let first = g.clone() * conv.out_channels + o.clone();
-        let clear = tile.clear(self);
         let [sy, sx] = conv.strides;
         let [dy, dx] = conv.dilation;
         let [py, px] = conv.padding;
@@ -627,7 +627,10 @@ impl Emitter {
                 column,
                 rows: None,
             };
-            let mut stmts = fetch.step(emitter, columns, step);
+            let mut stmts = match direct.sums {
+                Sums::Vectors => fetch.step(emitter, columns, step),
+                Sums::Matrices => Vec::new(),
+            };
             stmts.push(match wide {
                 Some(buffer) => tile.add_words(emitter, Words { buffer, step: number }, &pixel),
                 None => tile.multiply_add(emitter, &weights, &pixel),
@@ -646,7 +649,8 @@ impl Emitter {
         };
         let store =
             tile.store(self, &Outcome { root: conv.root, inner: conv.inner, index: &index });
-        tile.wrap(Stmt::seq([clear, sum, store]))
+        let sums = tile.sum(self, sum);
+        tile.wrap(Stmt::seq([sums, store]))
     }
 }
 

@@ -22,6 +22,9 @@ pub struct Machine {
     /// Whether that takes an instruction for two of each four bytes and one for the others, both
     /// widened to words before.
     pub words: bool,
+    /// Whether an instruction adds the product of two matrices of bytes to sums that it keeps in a
+    /// register of their own: [`MatrixTile`](super::tile::MatrixTile).
+    pub matrix: bool,
     /// Whether the lanes of a register can be of `float16`, not of `float32` that they are converted to.
     pub halves: bool,
 }
@@ -55,7 +58,8 @@ impl Machine {
         // An instruction of two operands overwrites one, which other rows need.
         let words = !dot && has("avx") && target.has_word_dot_add(sums);
         let halves = target.has_fp16_arithmetic();
-        Machine { vector_bits, registers, caches, dot, words, halves }
+        let matrix = target.has_matrix_add();
+        Machine { vector_bits, registers, caches, dot, words, matrix, halves }
     }
 
     /// The registers, for which choices are measured.
@@ -180,7 +184,7 @@ mod tests {
             let (dot, halves) = (false, false);
             assert_eq!(
                 machine,
-                Machine { vector_bits, registers: 32, caches, dot, words: true, halves }
+                Machine { vector_bits, registers: 32, caches, dot, words: true, matrix: false, halves }
             );
         }
     }
@@ -193,6 +197,7 @@ mod tests {
             caches: LARGE_CACHES,
             dot: false,
             words: false,
+            matrix: false,
             halves: false,
         };
         assert_eq!(avx512.tile_rows(2), 14);
@@ -204,6 +209,7 @@ mod tests {
             caches: SMALL_CACHES,
             dot: false,
             words: false,
+            matrix: false,
             halves: false,
         };
         assert_eq!(avx2.tile_rows(2), 6);

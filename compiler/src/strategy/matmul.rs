@@ -15,7 +15,9 @@ use super::fetch::{Fetch, Step, Streamed};
 use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
 use super::nest::{block, in_run};
 use super::reduce::Reduction;
-use super::tile::{Column, Columns, Outcome, Rows, Spilled, Tile, TileType};
+use super::tile::{
+    Column, Columns, Outcome, Rows, Spilled, Sums, Tile, TileType, divisor_of_steps, matrix_step,
+};
 use super::tiling::{Order, Run};
 use super::words::Words;
 use crate::ir::BufferSpec;
@@ -106,6 +108,8 @@ struct Place<'a> {
     column: &'a Column,
     /// The tile's columns of the matrix as the sums' numbers, or as words, if they are there.
     wide: Option<BufferId>,
+    /// Where its sums are.
+    sums: Sums,
     /// Whether its rows are read for it alone, from beyond the caches that are near.
     streamed: bool,
 }
@@ -420,7 +424,8 @@ impl Emitter {
                 let panels = cut.panels.iter().map(|run| {
                     let fetch = cut.fetch(p, run, 1);
                     emitter.over_columns(run, &mut |emitter, column| {
-                        let place = Place { batch, tile, column, wide: None, streamed };
+                        let sums = cut.sums;
+                        let place = Place { batch, tile, column, wide: None, sums, streamed };
                         emitter.product_tile(p, run.columns, &fetch, &place)
                     })
                 });
@@ -433,7 +438,8 @@ impl Emitter {
                 let wide = emitter.widen(p, cut, rows, run.columns, (batch, column));
                 let tiles = emitter.over_rows(rows, cut, &mut |emitter, tile| {
                     let (tile, wide) = (&tile.behind(first), wide.as_ref().map(|wide| wide.0));
-                    let place = Place { batch, tile, column, wide, streamed: false };
+                    let sums = cut.sums;
+                    let place = Place { batch, tile, column, wide, sums, streamed: false };
                     emitter.product_tile(p, run.columns, &fetch, &place)
                 });
                 match wide {
@@ -556,10 +562,13 @@ impl Emitter {
         fetch: Option<&Fetch>,
         place: &Place<'_>,
     ) -> (Tile, Stmt) {
-        let Place { batch, tile: rows, column: tile_column, wide, streamed } = *place;
+        let Place { batch, tile: rows, column: tile_column, wide, sums, streamed } = *place;
         let column = &tile_column.first;
-        let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty);
-        let clear = tile.clear(self);
+        let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty, sums);
+        if sums == Sums::Matrices {
+            let terms = self.matrix_terms(p, &tile, place);
+            return (tile, tile.sum(self, terms));
+        }
         let steps = p.ty.steps(p.k);
         let (number, loops) = match wide {
             Some(_) => self.whole_terms(steps),
@@ -602,7 +611,25 @@ impl Emitter {
             (Some(terms), &[(k_var, ..)]) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
             _ => over_terms(loops, Stmt::seq(stmts)),
         };
-        (tile, Stmt::seq([clear, sum]))
+        (tile, tile.sum(self, sum))
+    }
+
+    /// The terms of sums in matrices, as many at a time as divide them.
+    fn matrix_terms(&mut self, p: &MatMul, tile: &Tile, place: &Place<'_>) -> Stmt {
+        let steps = p.ty.steps(p.k);
+        let at_once = divisor_of_steps(steps).unwrap_or(steps);
+        let (first, first_var) = self.counter("kb", steps / at_once);
+        let (inner, inner_var) = self.counter("k", at_once);
+        let k = (first * at_once + inner) * p.ty.depth();
+        let weights = |emitter: &mut Emitter, offset: PrimExpr, depth: PrimExpr| {
+            let at = [k.clone() + depth, place.column.first.clone() + offset];
+            emitter.weight(p, p.matrix_index(place.batch, at))
+        };
+        let value = |[_, i]: [&PrimExpr; 2], _: PrimExpr, depth: PrimExpr| {
+            (p.lhs, p.lhs_index(place.index(p, i, k.clone() + depth)))
+        };
+        let step = tile.multiply_add(self, &weights, &value);
+        around(first_var, steps / at_once, matrix_step(inner_var, at_once, step))
     }
 }
 

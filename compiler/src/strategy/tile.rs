@@ -1,5 +1,6 @@
 //! Register tiles: the outer product of a column of one operand with vectors of packed weights.
 
+mod matrix;
 mod spilled;
 
 use std::fmt;
@@ -12,7 +13,8 @@ use super::machine::Machine;
 use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::is_narrow;
 use crate::te::StageId;
-use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
+use crate::tir::{BufferId, ForKind, MATRIX_SUMS, PrimExpr, Stmt};
+pub(super) use matrix::{MATRIX_GRID, MOST_MATRIX_ROWS, divisor_of_steps, matrix_step};
 pub(super) use spilled::Spilled;
 
 /// Bytes that are multiplied with as many others and added to one sum by an instruction.
@@ -240,12 +242,23 @@ pub(super) fn steps(sizes: &[i64]) -> Vec<i64> {
     steps
 }
 
+/// Where the accumulators of a tile are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sums {
+    /// In vector registers, each of which has a part of a row.
+    Vectors,
+    /// In registers that are matrices, from where they come to memory: see
+    /// [`MATRIX_SUMS`](crate::tir::MATRIX_SUMS).
+    Matrices,
+}
+
 /// Accumulators in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     pub(super) rows: Rows,
     pub(super) columns: Columns,
     ty: TileType,
+    sums: Sums,
     acc: BufferId,
 }
 
@@ -279,20 +292,34 @@ impl Emitter {
 }
 
 impl Tile {
-    pub(super) fn new(emitter: &mut Emitter, rows: Rows, columns: Columns, ty: TileType) -> Tile {
-        let elements = rows.outer * rows.inner * columns.vectors * columns.lanes;
-        let acc = emitter.func.register("acc", ty.sum, &[elements]);
-        Tile { rows, columns, ty, acc }
+    pub(super) fn new(
+        emitter: &mut Emitter,
+        rows: Rows,
+        columns: Columns,
+        ty: TileType,
+        sums: Sums,
+    ) -> Tile {
+        let (count, width) = (rows.outer * rows.inner, columns.vectors * columns.lanes);
+        let acc = match sums {
+            Sums::Vectors => emitter.func.register("acc", ty.sum, &[count * width]),
+            Sums::Matrices => {
+                emitter.func.local("sums", ty.sum, BufferSpec::dense(&[count, width]))
+            }
+        };
+        Tile { rows, columns, ty, sums, acc }
     }
 
-    fn at(&self, outer: &PrimExpr, inner: &PrimExpr, vector: i64, lane: &PrimExpr) -> PrimExpr {
+    fn at(&self, outer: &PrimExpr, inner: &PrimExpr, vector: i64, lane: &PrimExpr) -> Vec<PrimExpr> {
         let row = outer.clone() * self.rows.inner + inner.clone();
-        row * (self.columns.vectors * self.columns.lanes)
-            + vector * self.columns.lanes
-            + lane.clone()
+        let width = self.columns.vectors * self.columns.lanes;
+        let column = |first: PrimExpr| first + vector * self.columns.lanes + lane.clone();
+        match self.sums {
+            Sums::Vectors => vec![column(row * width)],
+            Sums::Matrices => vec![row, column(PrimExpr::index(0))],
+        }
     }
 
-    /// `body` for each row, written out; it is handed the row's two indices.
+    /// `body` for each row, written out if it is in vectors; it is handed the row's two indices.
     pub(super) fn each_row(
         &self,
         emitter: &mut Emitter,
@@ -301,12 +328,13 @@ impl Tile {
         let (y, outer) = emitter.counter("y", self.rows.outer);
         let (x, inner) = emitter.counter("x", self.rows.inner);
         let stmt = body(emitter, &y, &x);
+        let kind = match self.sums {
+            Sums::Vectors => ForKind::Unrolled,
+            Sums::Matrices => ForKind::Serial,
+        };
         let around = |var, extent: i64, stmt| match extent {
             1 => stmt,
-            _ => {
-                let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
-                Stmt::for_loop(var, min, extent, ForKind::Unrolled, stmt)
-            }
+            _ => Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, stmt),
         };
         around(outer, self.rows.outer, around(inner, self.rows.inner, stmt))
     }
@@ -324,15 +352,24 @@ impl Tile {
         Stmt::for_loop(var, PrimExpr::index(0), extent, ForKind::Vectorized, stmt)
     }
 
+    /// The sums: every accumulator is zero, then `terms` are added.
+    pub(super) fn sum(&self, emitter: &mut Emitter, terms: Stmt) -> Stmt {
+        let clear = self.clear(emitter);
+        match self.sums {
+            Sums::Vectors => Stmt::seq([clear, terms]),
+            Sums::Matrices => Stmt::block(MATRIX_SUMS, Stmt::Seq(vec![clear, terms])),
+        }
+    }
+
     /// Sets every accumulator to zero.
-    pub(super) fn clear(&self, emitter: &mut Emitter) -> Stmt {
+    fn clear(&self, emitter: &mut Emitter) -> Stmt {
         let stmts: Vec<Stmt> = (0..self.columns.vectors)
             .map(|vector| {
                 self.each_lane(emitter, |emitter, lane| {
                     self.each_row(emitter, |emitter, outer, inner| {
                         let dtype = emitter.func.buffers[self.acc].dtype;
                         let at = self.at(outer, inner, vector, lane);
-                        emitter.func.store(self.acc, [at], PrimExpr::zero(dtype))
+                        emitter.func.store(self.acc, at, PrimExpr::zero(dtype))
                     })
                 })
             })
@@ -359,7 +396,7 @@ impl Tile {
                     self.each_lane(emitter, |emitter, lane| {
                         let column = lane.clone() + vector * self.columns.lanes;
                         let at = self.at(outer, inner, vector, lane);
-                        let sum = emitter.func.load(self.acc, [at.clone()]);
+                        let sum = emitter.func.load(self.acc, at.clone());
                         let first = PrimExpr::index(0);
                         let w = weight(emitter, column.clone(), first.clone()).cast(self.ty.sum);
                         let (buffer, place) = value([outer, inner], column, first);
@@ -368,7 +405,7 @@ impl Tile {
                             true => PrimExpr::mul_add(a, w, sum),
                             false => sum + a * w,
                         };
-                        emitter.func.store(self.acc, [at], sum)
+                        emitter.func.store(self.acc, at, sum)
                     })
                 })
                 .collect();
@@ -442,10 +479,10 @@ impl Tile {
         vector: i64,
         added: impl FnOnce(PrimExpr) -> PrimExpr,
     ) -> Stmt {
-        let first = self.at(outer, inner, vector, &PrimExpr::index(0));
-        let at = PrimExpr::ramp(first, 1, self.columns.lanes as u32);
-        let sum = emitter.func.load(self.acc, [at.clone()]);
-        emitter.func.store(self.acc, [at], added(sum))
+        let lanes = PrimExpr::ramp(PrimExpr::index(0), 1, self.columns.lanes as u32);
+        let at = self.at(outer, inner, vector, &lanes);
+        let sum = emitter.func.load(self.acc, at.clone());
+        emitter.func.store(self.acc, at, added(sum))
     }
 
     /// Stores what becomes of each accumulator.
@@ -453,6 +490,9 @@ impl Tile {
     /// Rows whose columns lie side by side are stored one behind the other, in the order of memory: a
     /// line of the cache that some stores share is asked for once, and the next ones are foreseen.
     pub(super) fn store(&self, emitter: &mut Emitter, outcome: &Outcome<'_>) -> Stmt {
+        if self.sums == Sums::Matrices {
+            return self.in_memory().store(emitter, outcome);
+        }
         let Columns { vectors, lanes, .. } = self.columns;
         let result = emitter.materialised[&outcome.root];
         let by_rows = adjacent(&emitter.func.buffers[result].spec) > lanes;
@@ -504,7 +544,7 @@ impl Tile {
         let last = vector + 1 == self.columns.vectors;
         let overruns = last && self.columns.valid < lanes;
         let stmt = self.each_lane(emitter, |emitter, lane| {
-            let value = emitter.func.load(self.acc, [self.at(outer, inner, vector, lane)]);
+            let value = emitter.func.load(self.acc, self.at(outer, inner, vector, lane));
             outcome.store(emitter, [outer, inner], lane.clone() + vector * lanes, value)
         });
         let Stmt::For { var, body, .. } = &stmt else { unreachable!("a loop over lanes") };
@@ -538,7 +578,7 @@ impl Tile {
     ) -> Stmt {
         self.each_lane(emitter, |emitter, lane| {
             self.each_row(emitter, |emitter, outer, inner| {
-                let value = emitter.func.load(self.acc, [self.at(outer, inner, vector, lane)]);
+                let value = emitter.func.load(self.acc, self.at(outer, inner, vector, lane));
                 let row = outer.clone() * self.rows.inner + inner.clone();
                 emitter.func.store(memory, [row, lane.clone() + column], value)
             })

@@ -6,6 +6,8 @@ use super::{Target, TargetError};
 ///
 /// Names are rustc's. Only features that code generation knows are listed.
 const FEATURES: &[(&str, &str, &[&str])] = &[
+    ("x86_64", "amx-int8", &["amx-tile"]),
+    ("x86_64", "amx-tile", &[]),
     ("x86_64", "avx", &["sse4.2", "xsave"]),
     ("x86_64", "avx2", &["avx"]),
     ("x86_64", "avx512bw", &["avx512f"]),
@@ -44,6 +46,8 @@ const FEATURES: &[(&str, &str, &[&str])] = &[
 
 /// Names that LLVM, C compilers and Linux have for rustc's features, where they differ.
 const OTHER_NAMES: &[(&str, &str)] = &[
+    ("amx_int8", "amx-int8"),
+    ("amx_tile", "amx-tile"),
     ("avx512_vnni", "avx512vnni"),
     ("avx_vnni", "avxvnni"),
     ("bmi", "bmi1"),

@@ -37,6 +37,20 @@ impl ForKind {
 /// value.
 pub(crate) const ROLLING_BUFFER: &str = "rolling_buffer";
 
+/// The block of a tile whose sums are of products of matrices of bytes: first its sums become zeros, then
+/// steps add to them. Code generators may keep the sums in registers that are matrices from there to the
+/// end of the block; what is in it says the same without.
+pub(crate) const MATRIX_SUMS: &str = "matrix_sums";
+
+/// Marks the outermost loop of a step of such sums, over its terms, rows and columns.
+pub(crate) const MATRIX_STEP: &str = "matrix_step";
+
+/// Rows of a matrix that a register holds, and columns of `int32`.
+pub(crate) const MATRIX_ROWS: i64 = 16;
+
+/// Bytes of a row of such a matrix.
+pub(crate) const MATRIX_BYTES: i64 = 64;
+
 /// Annotations of a loop by key, for schedules and printers.
 pub type Annotations = BTreeMap<String, String>;
 

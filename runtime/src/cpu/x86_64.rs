@@ -9,9 +9,10 @@ use super::CpuLevel;
 struct Registers {
     /// ECX of CPUID leaf 1.
     leaf_1_ecx: u32,
-    /// EBX and ECX of CPUID leaf 7.
+    /// EBX, ECX and EDX of CPUID leaf 7.
     leaf_7_ebx: u32,
     leaf_7_ecx: u32,
+    leaf_7_edx: u32,
     /// ECX of CPUID leaf 8000_0001.
     extended_ecx: u32,
     /// XCR0: the registers that the system saves; 0 if it does not use XSAVE.
@@ -42,6 +43,10 @@ const V3_XCR0: u64 = 1 << 1 | 1 << 2;
 const V4_LEAF_7_EBX: u32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
 /// AVX512-VNNI.
 const VNNI_LEAF_7_ECX: u32 = 1 << 11;
+/// AMX-TILE, AMX-INT8.
+const AMX_LEAF_7_EDX: u32 = 1 << 24 | 1 << 25;
+/// The configuration of AMX's registers, and what they hold.
+const AMX_XCR0: u64 = 1 << 17 | 1 << 18;
 /// Mask registers, upper halves of ZMM0 to ZMM15, ZMM16 to ZMM31.
 const V4_XCR0: u64 = 1 << 5 | 1 << 6 | 1 << 7;
 
@@ -54,11 +59,14 @@ impl Registers {
             && self.xcr0 & V3_XCR0 == V3_XCR0;
         let v4 = self.leaf_7_ebx & V4_LEAF_7_EBX == V4_LEAF_7_EBX && self.xcr0 & V4_XCR0 == V4_XCR0;
         let vnni = self.leaf_7_ecx & VNNI_LEAF_7_ECX == VNNI_LEAF_7_ECX;
-        match (v3, v4, vnni) {
-            (false, _, _) => CpuLevel::Baseline,
-            (true, false, _) => CpuLevel::X86_64V3,
-            (true, true, false) => CpuLevel::X86_64V4,
-            (true, true, true) => CpuLevel::X86_64V4Vnni,
+        let amx = self.leaf_7_edx & AMX_LEAF_7_EDX == AMX_LEAF_7_EDX
+            && self.xcr0 & AMX_XCR0 == AMX_XCR0;
+        match (v3, v4, vnni, amx) {
+            (false, ..) => CpuLevel::Baseline,
+            (true, false, ..) => CpuLevel::X86_64V3,
+            (true, true, false, _) => CpuLevel::X86_64V4,
+            (true, true, true, false) => CpuLevel::X86_64V4Vnni,
+            (true, true, true, true) => CpuLevel::X86_64V4Amx,
         }
     }
 }
@@ -86,7 +94,9 @@ pub(super) fn detect() -> CpuLevel {
         }
         if most >= 7 {
             let leaf = __cpuid_count(7, 0);
-            (registers.leaf_7_ebx, registers.leaf_7_ecx) = (leaf.ebx, leaf.ecx);
+            registers.leaf_7_ebx = leaf.ebx;
+            registers.leaf_7_ecx = leaf.ecx;
+            registers.leaf_7_edx = leaf.edx;
         }
         if __cpuid(0x8000_0000).eax > 0x8000_0000 {
             registers.extended_ecx = __cpuid(0x8000_0001).ecx;
@@ -96,19 +106,64 @@ pub(super) fn detect() -> CpuLevel {
         // SAFETY: OSXSAVE is set.
         registers.xcr0 = unsafe { xcr0() };
     }
-    registers.level()
+    match registers.level() {
+        CpuLevel::X86_64V4Amx if !may_use_amx() => CpuLevel::X86_64V4Vnni,
+        level => level,
+    }
+}
+
+/// Asks Linux for the registers of AMX, which this process and its threads then have.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn may_use_amx() -> bool {
+    /// `arch_prctl`, `ARCH_REQ_XCOMP_PERM` and the number of what the registers hold.
+    const CALL: i64 = 158;
+    const REQUEST: i64 = 0x1023;
+    const TILE_DATA: i64 = 18;
+
+    let result: i64;
+    // SAFETY: the call changes what the system saves of this process, and no memory of it. It is one of
+    // a kernel that does not know it as well, where it fails.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") CALL => result,
+            in("rdi") REQUEST,
+            in("rsi") TILE_DATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result == 0
+}
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+fn may_use_amx() -> bool {
+    false
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const EVERYTHING: Registers =
-        Registers { leaf_1_ecx: !0, leaf_7_ebx: !0, leaf_7_ecx: !0, extended_ecx: !0, xcr0: !0 };
+    const EVERYTHING: Registers = Registers {
+        leaf_1_ecx: !0,
+        leaf_7_ebx: !0,
+        leaf_7_ecx: !0,
+        leaf_7_edx: !0,
+        extended_ecx: !0,
+        xcr0: !0,
+    };
 
     #[test]
     fn a_level_needs_the_cpu_and_the_system() {
-        assert_eq!(EVERYTHING.level(), CpuLevel::X86_64V4Vnni);
+        assert_eq!(EVERYTHING.level(), CpuLevel::X86_64V4Amx);
+        let without_amx = [
+            Registers { leaf_7_edx: !(1 << 25), ..EVERYTHING },
+            // The system saves none of its registers.
+            Registers { xcr0: 0xff, ..EVERYTHING },
+        ];
+        assert_eq!(without_amx.map(Registers::level), [CpuLevel::X86_64V4Vnni; 2]);
         let without_vnni = Registers { leaf_7_ecx: !(1 << 11), ..EVERYTHING };
         assert_eq!(without_vnni.level(), CpuLevel::X86_64V4);
         assert_eq!(Registers::default().level(), CpuLevel::Baseline);

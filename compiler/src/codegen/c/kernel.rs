@@ -11,6 +11,7 @@ use crate::codegen::CodegenError;
 use crate::codegen::kernel::{
     Locals, RegisterParts, first_position, has_weak_functions, is_distinct,
 };
+use crate::codegen::matrix::Matrices;
 use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::{
@@ -88,6 +89,7 @@ pub(super) struct Emitter<'a> {
     /// Number of loop bodies written.
     pub(super) bodies: usize,
     pub(super) locals: Locals,
+    pub(super) matrices: Matrices,
 }
 
 impl<'a> Emitter<'a> {
@@ -110,6 +112,7 @@ impl<'a> Emitter<'a> {
             uses_ctx: false,
             bodies: 0,
             locals: Locals::default(),
+            matrices: Matrices::of(func, target),
         }
     }
 

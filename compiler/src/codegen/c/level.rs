@@ -21,9 +21,9 @@ const X86_64: Kind = Kind {
     before: "    unsigned a, b, c, d;
     __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(b), \"=c\"(c), \"=d\"(d) : \"a\"(0), \"c\"(0));
     if (a >= 7) {
-        unsigned leaf_1, leaf_7, leaf_7_ecx, extended, xcr0 = 0, level_ok = 1;
+        unsigned leaf_1, leaf_7, leaf_7_ecx, leaf_7_edx, extended, xcr0 = 0, level_ok = 1;
         __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(b), \"=c\"(leaf_1), \"=d\"(d) : \"a\"(1), \"c\"(0));
-        __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(leaf_7), \"=c\"(leaf_7_ecx), \"=d\"(d)
+        __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(leaf_7), \"=c\"(leaf_7_ecx), \"=d\"(leaf_7_edx)
                          : \"a\"(7), \"c\"(0));
         __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(b), \"=c\"(extended), \"=d\"(d)
                          : \"a\"(0x80000001), \"c\"(0));
@@ -51,8 +51,24 @@ const X86_64: Kind = Kind {
         level_ok = level_ok && (leaf_7_ecx & 0x800);
 ",
         ),
+        (
+            CpuLevel::X86_64V4Amx,
+            "        /* AMX-TILE, AMX-INT8; and Linux, asked to, saves their registers. */
+        level_ok = level_ok && (leaf_7_edx & 0x3000000) == 0x3000000 && (xcr0 & 0x60000) == 0x60000;
+#if defined(__linux__) && defined(__LP64__)
+        if (level_ok) {
+            long refused = 158; /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
+            __asm__ volatile(\"syscall\" : \"+a\"(refused) : \"D\"(0x1023L), \"S\"(18L)
+                             : \"rcx\", \"r11\", \"memory\");
+            level_ok = !refused;
+        }
+#else
+        level_ok = 0;
+#endif
+",
+        ),
     ],
-    after: "        (void)leaf_7_ecx;\n",
+    after: "        (void)leaf_7_ecx;\n        (void)leaf_7_edx;\n",
 };
 
 /// By what Linux and Apple's systems say of the processor. Their functions have names of their own
@@ -104,7 +120,8 @@ const AARCH64: Kind = Kind {
 };
 
 /// A function `static unsigned <name>(void)` that returns the place of the widest of `levels`,
-/// narrowest first, that the machine can run. It asks the CPU once, and needs no header.
+/// narrowest first, that the machine can run. It asks the CPU once, and needs no header. Of a single level
+/// it asks the system alone, if that has to be.
 pub fn level_function(name: &str, levels: &[CpuLevel]) -> String {
     let names: Vec<&str> = levels.iter().map(|level| level.name()).collect();
     let mut text = format!(
@@ -112,12 +129,13 @@ pub fn level_function(name: &str, levels: &[CpuLevel]) -> String {
          static inline unsigned {name}(void) {{\n",
         names.join(", ")
     );
-    // The first one runs everywhere.
-    let asked = levels.get(1..).unwrap_or_default();
+    // The first one runs everywhere, if the system lets it.
+    let known = usize::from(levels.first() != Some(&CpuLevel::X86_64V4Amx));
+    let asked = levels.get(known..).unwrap_or_default();
     for kind in [X86_64, AARCH64] {
-        if !kind.levels.iter().any(|(level, _)| asked.contains(level)) {
+        let Some(last) = kind.levels.iter().rposition(|(level, _)| asked.contains(level)) else {
             continue;
-        }
+        };
         // Writing to a string cannot fail.
         let _ = write!(
             text,
@@ -129,10 +147,10 @@ pub fn level_function(name: &str, levels: &[CpuLevel]) -> String {
 {}",
             kind.guard, kind.before
         );
-        for (level, condition) in kind.levels {
+        for (level, condition) in &kind.levels[..=last] {
             text.push_str(condition);
-            if let Some(place) = asked.iter().position(|other| other == level) {
-                let _ = writeln!(text, "        if (level_ok)\n            level = {};", place + 1);
+            if let Some(place) = levels.iter().position(|other| other == level) {
+                let _ = writeln!(text, "        if (level_ok)\n            level = {place};");
             }
         }
         let _ = write!(
@@ -168,6 +186,8 @@ mod tests {
             &[CpuLevel::X86_64V3, CpuLevel::X86_64V4],
             &[CpuLevel::Baseline, CpuLevel::X86_64V4],
             &[CpuLevel::X86_64V4, CpuLevel::X86_64V4Vnni],
+            &[CpuLevel::X86_64V4Vnni, CpuLevel::X86_64V4Amx],
+            &[CpuLevel::X86_64V4Amx],
             &[CpuLevel::Baseline, CpuLevel::Aarch64I8mm],
             &[CpuLevel::X86_64V4],
         ] {

@@ -25,6 +25,7 @@ mod kernel;
 mod level;
 mod link;
 mod machine;
+mod matrix;
 mod memory;
 mod names;
 mod preamble;

@@ -18,6 +18,9 @@ const MAX_UNROLL: i64 = 65_534;
 
 impl Emitter<'_> {
     pub(super) fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+        if self.matrices(stmt)? {
+            return Ok(());
+        }
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name, body } => {
@@ -189,7 +192,12 @@ impl Emitter<'_> {
             true => format!("{ctype} {i} = begin; {i} < end; {i}++"),
             false => format!("{ctype} {i} = {start} + begin; {i} < {start} + end; {i}++"),
         };
-        self.counting(var, head, body)?;
+        let matrices = self.matrices;
+        self.matrices = matrices.of_other_function();
+        if !self.configured(body, |inner| inner.counting(var, head, body))? {
+            self.counting(var, head, body)?;
+        }
+        self.matrices = matrices;
         self.in_body = false;
         self.indent = outer_indent;
         let body_lines = std::mem::replace(&mut self.lines, outer_lines);

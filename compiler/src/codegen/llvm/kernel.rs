@@ -19,6 +19,7 @@ use inkwell::{GlobalVisibility, intrinsics};
 
 use crate::codegen::CodegenError;
 use crate::codegen::kernel::{Locals, has_weak_functions, is_distinct};
+use crate::codegen::matrix::Matrices;
 use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::{BufferId, ParamKind, PrimFunc, PrimFuncData, PrimType, VarId};
@@ -309,6 +310,7 @@ pub(super) struct Emitter<'a, 'ctx> {
     /// Number of loop bodies that are functions of their own.
     pub(super) bodies: usize,
     pub(super) locals: Locals,
+    pub(super) matrices: Matrices,
 }
 
 /// Writes one kernel, to be called `symbol`, into a module. The function must have been lowered for
@@ -363,6 +365,7 @@ fn kernel<'ctx>(
         registers: BTreeMap::new(),
         bodies: 0,
         locals: Locals::default(),
+        matrices: Matrices::of(func, unit.target),
     };
     let mut number = 0;
     for param in &func.params {

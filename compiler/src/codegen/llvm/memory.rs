@@ -159,7 +159,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 
     /// The address of an element.
-    fn element(
+    pub(super) fn element(
         &mut self,
         id: BufferId,
         pointer: PointerValue<'ctx>,
@@ -197,7 +197,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 
     /// A visible buffer's pointer.
-    fn pointer(&self, id: BufferId) -> Result<PointerValue<'ctx>> {
+    pub(super) fn pointer(&self, id: BufferId) -> Result<PointerValue<'ctx>> {
         let name =
             || format!("buffer `{}` is used outside its Allocate", self.func.buffers[id].name);
         Ok(*self.buffers.get(&id).ok_or_else(name)?)

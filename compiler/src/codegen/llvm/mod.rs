@@ -15,6 +15,7 @@ mod isolate;
 mod jit;
 mod kernel;
 mod machine;
+mod matrix;
 mod memory;
 mod shuffle;
 mod stmt;

@@ -17,6 +17,9 @@ pub(super) const LOCAL_ALIGNMENT: u32 = 64;
 
 impl<'ctx> Emitter<'_, 'ctx> {
     pub(super) fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+        if self.matrices(stmt)? {
+            return Ok(());
+        }
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name: _, body } => self.stmt(body),
@@ -236,7 +239,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let ty = self.unit.scalar(self.func.vars[var].ty.dtype)?.into_int_type();
         let from = self.builder.build_int_truncate_or_bit_cast(from, ty, "")?;
         let to = self.builder.build_int_truncate_or_bit_cast(to, ty, "")?;
-        self.loop_between(var, from, to, true, body)?;
+        let matrices = self.matrices;
+        self.matrices = matrices.of_other_function();
+        if !self.configured(body, |inner| inner.loop_between(var, from, to, true, body))? {
+            self.loop_between(var, from, to, true, body)?;
+        }
+        self.matrices = matrices;
         self.finish_function()?;
         (self.vars, self.buffers) = (outer_vars, outer_buffers);
         self.leave(outer);

@@ -5,10 +5,11 @@ use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::nest::block;
-use crate::strategy::tile::{ColumnRun, FOUR, steps};
-use crate::strategy::tiling::{Run, Tiling, Work};
+use crate::strategy::tile::{ColumnRun, FOUR, MATRIX_GRID, MOST_MATRIX_ROWS, Sums, steps};
+use crate::strategy::tiling::{Run, Tiling, Work, tile_runs};
 use crate::strategy::winograd::algorithm_tunable;
 use crate::target::CHANNEL_BLOCK;
+use crate::tir::MATRIX_ROWS;
 
 /// How a direct convolution is cut.
 pub(super) struct Cut {
@@ -17,13 +18,23 @@ pub(super) struct Cut {
     pub(super) block: Option<i64>,
     /// The columns of all tiles.
     pub(super) runs: Vec<ColumnRun>,
+    /// Where the sums of a tile are.
+    pub(super) sums: Sums,
     /// Most pixels of a tile.
-    pub(super) rows: i64,
+    rows: i64,
     /// Steps of a sum, and columns of a panel.
     panel: [i64; 2],
 }
 
 impl Cut {
+    /// The tiles of some lines and pixels.
+    pub(super) fn tiles(&self, image: [i64; 2]) -> Vec<[Run; 2]> {
+        match self.sums {
+            Sums::Vectors => tile_runs(image, self.rows),
+            Sums::Matrices => matrix_runs(image),
+        }
+    }
+
     pub(super) fn fetch(&self, conv: &Conv, run: &ColumnRun, tiles: &[[Run; 2]]) -> Fetch {
         let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
         Fetch::new(&self.tiling, conv.weight, conv.ty, self.panel, run, count)
@@ -56,7 +67,13 @@ impl Emitter {
         let panel = tiling.vectors * self.packing.sums(conv.ty.sum);
         let lanes = self.machine.sums(conv.ty.sum);
         let pixels = conv.output[0] * conv.output[1];
-        let width = self.machine.tile_columns(panel, pixels, conv.ty.sum);
+        let sums = self.sums_of_conv(conv, channels);
+        let width = match sums {
+            Sums::Vectors => self.machine.tile_columns(panel, pixels, conv.ty.sum),
+            Sums::Matrices => {
+                self.machine.columns_of_at_most(panel, MATRIX_GRID, conv.ty.sum)
+            }
+        };
         // A tile that is wider than a block of channels, or across two, has no step between.
         let widths = match CHANNEL_BLOCK % width {
             0 => steps(&[panel, CHANNEL_BLOCK, width]),
@@ -74,9 +91,32 @@ impl Emitter {
         Cut {
             tiling,
             block: channels,
+            sums,
             runs: ColumnRun::cover(conv.out_channels, &widths, lanes),
             rows: conv.ty.rows(self.machine, width / lanes),
             panel: [work.depth, panel],
         }
     }
+
+    /// Where the sums of a convolution are, whose image has such blocks: in matrices if they are of bytes,
+    /// whole blocks of channels, and of so many pixels that a register of rows is not mostly empty.
+    fn sums_of_conv(&self, conv: &Conv, block: Option<i64>) -> Sums {
+        let has_blocks = block == Some(CHANNEL_BLOCK) && conv.in_channels % CHANNEL_BLOCK == 0;
+        let is_known = self.dag.limits(conv.inner).is_empty() && conv.pad_value == 0;
+        let pixels = conv.output[0] * conv.output[1];
+        match self.machine.matrix && conv.ty.fours && has_blocks && is_known {
+            true if pixels >= MATRIX_ROWS => Sums::Matrices,
+            _ => Sums::Vectors,
+        }
+    }
+}
+
+/// Tiles that cover an image, with the pixels of each in two registers of rows: a line's, or as many of
+/// one as of the next.
+fn matrix_runs([lines, pixels]: [i64; 2]) -> Vec<[Run; 2]> {
+    let of_line = |x: Run| {
+        let most = if x.size > MATRIX_ROWS { 1 } else { MATRIX_GRID };
+        Run::cover(lines, most).into_iter().map(move |y| [y, x])
+    };
+    Run::cover(pixels, MOST_MATRIX_ROWS).into_iter().flat_map(of_line).collect()
 }

@@ -4,7 +4,7 @@ use super::taps::Taps;
 use super::{Conv, around};
 use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
-use crate::strategy::tile::{ColumnRun, Columns, Outcome, Rows, Tile, steps};
+use crate::strategy::tile::{ColumnRun, Columns, Outcome, Rows, Sums, Tile, steps};
 use crate::strategy::tiling::{Run, tile_runs};
 use crate::target::CHANNEL_BLOCK;
 use crate::tir::{ForKind, PrimExpr, Stmt};
@@ -98,8 +98,7 @@ impl Emitter {
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
         let rows = Rows { outer: run[0].size, inner: run[1].size };
-        let tile = Tile::new(self, rows, columns, conv.ty);
-        let clear = tile.clear(self);
+        let tile = Tile::new(self, rows, columns, conv.ty, Sums::Vectors);
         let [sy, sx] = conv.strides;
         let [dy, dx] = conv.dilation;
         let [py, px] = conv.padding;
@@ -137,7 +136,8 @@ impl Emitter {
         let store =
             tile.store(self, &Outcome { root: conv.root, inner: conv.inner, index: &index });
         let next = self.prefetch_below(conv, run, [n, channel, y, x]);
-        tile.wrap(Stmt::seq([clear, next, sum, store]))
+        let sums = tile.sum(self, Stmt::seq([next, sum]));
+        tile.wrap(Stmt::seq([sums, store]))
     }
 
     /// Asks for the pixels that the tile below this one reads and this one does not: an image that

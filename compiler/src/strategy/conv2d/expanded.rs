@@ -10,7 +10,7 @@ use crate::ir::{BufferSpec, DType};
 use crate::strategy::emit::{Emitter, Root};
 use crate::strategy::rows::with_indices;
 use crate::strategy::tile::{Column, ColumnRun, Columns, steps};
-use crate::strategy::tiling::{Run, tile_runs};
+use crate::strategy::tiling::Run;
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId, StageKind};
 use crate::tir::border::{fill_box, padding};
@@ -102,13 +102,13 @@ impl Emitter {
         let spec = BufferSpec::nchwc(&shape, CHANNEL_BLOCK.min(channels), &halo);
         self.func.buffers[scratch].spec = spec;
 
-        let direct = Direct { conv: &expand, block: cut.block };
+        let direct = Direct { conv: &expand, block: cut.block, sums: cut.sums };
         let mut stmts = vec![image];
         for run in bands {
             let (b, b_var) = self.counter("band", run.count);
             let read = lines_read(depthwise, run.size);
             let computed = read.min(height);
-            let tiles = tile_runs([computed, width], cut.rows);
+            let tiles = cut.tiles([computed, width]);
             // The first lines of the result, and of those that are computed.
             let [to_var, from_var] = ["to", "from"].map(|name| self.func.index_var(name));
             let [to, from] = [to_var, from_var].map(|var| self.func.var_expr(var));

@@ -2,8 +2,10 @@
 
 use super::super::emit::Emitter;
 use super::{Conv, Direct, around};
+use crate::strategy::tile::{Sums, matrix_step};
+use crate::target::CHANNEL_BLOCK;
 use crate::ops::nn::AxisWindow;
-use crate::tir::{ForKind, PrimExpr, Stmt};
+use crate::tir::{ForKind, MATRIX_BYTES, PrimExpr, Stmt};
 
 /// Of so many terms of a convolution at least one is of the border on two sides of the image, for what is
 /// left out to be worth loops whose ends are computed.
@@ -26,6 +28,12 @@ struct Part {
 }
 
 impl Conv {
+    /// Whether the taps of a line, in blocks of channels, are a row of a matrix of bytes.
+    fn has_adjacent_taps(&self) -> bool {
+        let taps = self.kernel[1];
+        taps > 1 && taps * CHANNEL_BLOCK <= MATRIX_BYTES && self.dilation[1] == 1
+    }
+
     /// How many taps the tiles of so many places along an axis have, and how many of them read the image, of
     /// such an extent, not the border before and behind it alone.
     fn taps_within(&self, axis: usize, image: i64, places: i64) -> [i64; 2] {
@@ -76,7 +84,7 @@ impl Emitter {
         within: [Option<&Taps>; 2],
         step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
     ) -> Stmt {
-        let Direct { conv, block } = *direct;
+        let Direct { conv, block, .. } = *direct;
         let channels = conv.in_channels;
         let parts = match block {
             None => vec![Part { first: 0, blocks: channels, size: 1, taps: conv.ty.depth() }],
@@ -87,18 +95,19 @@ impl Emitter {
                 parts.map(|(first, blocks, size)| Part { first, blocks, size, taps: 1 }).collect()
             }
         };
-        let sums = parts.into_iter().map(|part| self.terms(conv, part, within, step));
+        let sums = parts.into_iter().map(|part| self.terms(direct, part, within, step));
         Stmt::seq(sums.collect::<Vec<_>>())
     }
 
     /// Loops over blocks of input channels, taps, some of a row at once, and the channels of a block.
     fn terms(
         &mut self,
-        conv: &Conv,
+        direct: &Direct<'_>,
         part: Part,
         within: [Option<&Taps>; 2],
         step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
     ) -> Stmt {
+        let conv = direct.conv;
         let [kh, kw] = [conv.kernel[0], (conv.kernel[1] + part.taps - 1) / part.taps];
         let steps = conv.ty.steps(part.size);
         let (b, b_var) = self.counter("cb", part.blocks);
@@ -117,7 +126,14 @@ impl Emitter {
         };
         // Taps that an instruction takes at once are not left out.
         let columns = within[1].filter(|_| part.taps == 1);
-        let stmt = over(kx_var, kw, columns, around(c_var, steps, stmt));
+        let stmt = match direct.sums {
+            Sums::Vectors => over(kx_var, kw, columns, around(c_var, steps, stmt)),
+            // The taps of a line lie side by side, with all channels of a block of each.
+            Sums::Matrices if conv.has_adjacent_taps() => {
+                matrix_step(kx_var, kw, around(c_var, steps, stmt))
+            }
+            Sums::Matrices => over(kx_var, kw, columns, matrix_step(c_var, steps, stmt)),
+        };
         let stmt = over(ky_var, kh, within[0], stmt);
         around(b_var, part.blocks, stmt)
     }

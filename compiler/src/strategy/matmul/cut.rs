@@ -1,16 +1,21 @@
 //! How matrix products are cut into tiles.
 
 use super::{MatMul, Matrices, RowCount};
-use crate::ir::BufferSpec;
+use crate::ir::{BufferSpec, DType};
 use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::machine::{MAX_TILE_ROWS, Machine};
-use crate::strategy::tile::{ColumnRun, FOUR, steps};
+use crate::strategy::tile::{
+    ColumnRun, FOUR, MATRIX_GRID, MOST_MATRIX_ROWS, Sums, divisor_of_steps, steps,
+};
 use crate::strategy::tiling::{IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Tiling, Work};
 
 /// Tiles that ask for the next panel if the number of rows is known at run time alone: as many as runs
 /// of more than a few rows have.
 const RUN_TIME_FETCHING: i64 = 2;
+
+/// Fewest rows of a product whose sums are in matrices: of fewer, reading the weights is what takes time.
+const LEAST_MATRIX_ROWS: i64 = 8;
 
 /// How a product is cut into tiles.
 #[derive(Clone)]
@@ -19,6 +24,8 @@ pub(in crate::strategy) struct Cut {
     /// Columns of a panel.
     panel: i64,
     pub(super) panels: Vec<ColumnRun>,
+    /// Where the sums of a tile are.
+    pub(super) sums: Sums,
     /// Most rows of a tile.
     pub(super) rows: i64,
 }
@@ -99,7 +106,11 @@ impl Emitter {
         self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
         let panel = tiling.vectors * packing.sums(p.ty.sum);
         let lanes = self.machine.sums(p.ty.sum);
-        let width = self.machine.tile_columns(panel, rows, p.ty.sum);
+        let sums = self.sums_of_product(p, rows);
+        let width = match sums {
+            Sums::Vectors => self.machine.tile_columns(panel, rows, p.ty.sum),
+            Sums::Matrices => self.machine.columns_of_at_most(panel, MATRIX_GRID, p.ty.sum),
+        };
         let panels = if p.rhs.in_panels {
             let shape = self.func.buffers[p.rhs.buffer].shape().to_vec();
             let first = p.rhs.batch.len();
@@ -120,8 +131,23 @@ impl Emitter {
         } else {
             ColumnRun::within(p.n, width, lanes)
         };
-        let rows = work.rows_in_ways(p.ty.rows(self.machine, width / lanes)).min(rows);
-        Cut { tiling, panel, panels, rows }
+        let most = match sums {
+            Sums::Vectors => work.rows_in_ways(p.ty.rows(self.machine, width / lanes)),
+            Sums::Matrices => MOST_MATRIX_ROWS,
+        };
+        Cut { tiling, panel, panels, sums, rows: most.min(rows) }
+    }
+
+    /// Where the sums of a product of so many rows are: in matrices if they are of bytes whose sums divide
+    /// into equal steps, and so many that a register of rows is not mostly empty.
+    fn sums_of_product(&self, p: &MatMul, rows: i64) -> Sums {
+        let is_known = p.rows.of_run.is_none() && p.columns.is_none() && p.rhs.widened.is_none();
+        let divides = divisor_of_steps(p.ty.steps(p.k)).is_some();
+        let is_unsigned = p.ty.fours && p.ty.lhs == DType::U8;
+        match self.machine.matrix && is_unsigned && is_known && divides {
+            true if rows >= LEAST_MATRIX_ROWS => Sums::Matrices,
+            _ => Sums::Vectors,
+        }
     }
 
     /// The tiling of a product of which each run has its own number of rows.
@@ -164,7 +190,7 @@ impl Emitter {
         let next = is_stored && self.weights_are_far();
         let order = if next { Order::Panels { blocks: 1 } } else { Order::Rows };
         let tiling = Tiling { order, ahead: 0, next, ..cut.tiling };
-        let mut few = Cut { tiling, panel: cut.panel, panels, rows };
+        let mut few = Cut { tiling, panel: cut.panel, panels, sums: Sums::Vectors, rows };
         few.rows = p.ty.rows(self.machine, few.vectors()).min(rows);
         few
     }

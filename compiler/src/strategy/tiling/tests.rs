@@ -8,6 +8,7 @@ const AVX512: Machine = Machine {
     caches: [48 << 10, 2 << 20],
     dot: false,
     words: false,
+    matrix: false,
     halves: false,
 };
 const AVX2: Machine = Machine {
@@ -16,6 +17,7 @@ const AVX2: Machine = Machine {
     caches: [32 << 10, 512 << 10],
     dot: false,
     words: false,
+    matrix: false,
     halves: false,
 };
 

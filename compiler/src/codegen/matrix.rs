@@ -1,0 +1,424 @@
+//! Sums in registers that are matrices: what AMX has to know of a block of [`MATRIX_SUMS`].
+//!
+//! The block's loops are read, not a form of their own: each step is loops over terms, rows and columns
+//! around a [`PrimExpr::DotAdd`]. What does not have that form is code like any other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ir::DType;
+use crate::target::Target;
+use crate::tir::{
+    Affine, BufferId, ForKind, MATRIX_BYTES, MATRIX_ROWS, MATRIX_STEP, MATRIX_SUMS, PrimExpr,
+    PrimFuncData, Stmt, VarId,
+};
+
+/// Registers of rows, and of columns: as many times as many hold sums.
+const GRID: usize = 2;
+
+/// Bytes of one term of all columns: four of each, side by side.
+const FOUR: i64 = 4;
+
+/// Where code is that is being written, as far as such registers matter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Matrices {
+    /// In a function without them.
+    Unused,
+    /// Where nobody has configured them.
+    Outside,
+    /// Where they are configured for all blocks.
+    Configured,
+    /// In a block.
+    InBlock,
+}
+
+impl Matrices {
+    /// At the beginning of a function for a target.
+    pub(super) fn of(func: &PrimFuncData, target: &Target) -> Matrices {
+        match target.has_matrix_add() && Block::is_in(func) {
+            true => Matrices::Outside,
+            false => Matrices::Unused,
+        }
+    }
+
+    /// At the beginning of a function that is called from there.
+    pub(super) fn of_other_function(self) -> Matrices {
+        if self == Matrices::Unused { self } else { Matrices::Outside }
+    }
+}
+
+/// What the registers hold: they are configured for that.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Shape {
+    /// Rows of each register of rows.
+    pub(super) rows: Vec<i64>,
+    /// Registers of columns.
+    pub(super) columns: usize,
+    /// Bytes of a row.
+    pub(super) bytes: i64,
+}
+
+impl Shape {
+    /// The register of the sums of a register of rows and one of columns.
+    pub(super) fn sums(row: usize, column: usize) -> u8 {
+        (row * GRID + column) as u8
+    }
+
+    /// A register of rows.
+    pub(super) fn left(row: usize) -> u8 {
+        (GRID * GRID + row) as u8
+    }
+
+    /// A register of columns.
+    pub(super) fn right(column: usize) -> u8 {
+        (GRID * GRID + GRID + column) as u8
+    }
+
+    /// Each register of rows with each of columns.
+    pub(super) fn each(&self) -> impl Iterator<Item = (usize, usize)> {
+        let columns = self.columns;
+        (0..self.rows.len()).flat_map(move |row| (0..columns).map(move |column| (row, column)))
+    }
+
+    /// What configures the registers: palette 1, then the bytes of the rows of each register at 16, and
+    /// how many rows it has at 48.
+    pub(super) fn config(&self) -> [u8; 64] {
+        let mut config = [0; 64];
+        config[0] = 1;
+        let mut set = |register: u8, rows: i64, bytes: i64| {
+            let register = usize::from(register);
+            config[16 + 2 * register] = bytes as u8;
+            config[48 + register] = rows as u8;
+        };
+        for (row, &rows) in self.rows.iter().enumerate() {
+            set(Shape::left(row), rows, self.bytes);
+        }
+        for column in 0..self.columns {
+            set(Shape::right(column), self.bytes / FOUR, MATRIX_BYTES);
+        }
+        for (row, column) in self.each() {
+            set(Shape::sums(row, column), self.rows[row], MATRIX_BYTES);
+        }
+        config
+    }
+}
+
+/// A place in memory from which a register is loaded: the first element, and bytes from row to row.
+#[derive(Clone, Debug)]
+pub(super) struct Operand {
+    pub(super) buffer: BufferId,
+    pub(super) first: PrimExpr,
+    pub(super) stride: i64,
+}
+
+/// A step: what is loaded for each register of rows and of columns.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) shape: Shape,
+    pub(super) left: Vec<Operand>,
+    pub(super) right: Vec<Operand>,
+    /// The sums in memory.
+    sums: BufferId,
+}
+
+/// A block of sums.
+#[derive(Clone, Debug)]
+pub(super) struct Block<'a> {
+    pub(super) shape: Shape,
+    /// What adds to the sums: loops around steps.
+    pub(super) terms: &'a [Stmt],
+    /// Where each register of sums is stored, in the order of [`Shape::each`].
+    pub(super) stored: Vec<Operand>,
+}
+
+impl Block<'_> {
+    /// The block of a statement, if it is one whose sums can be in such registers.
+    pub(super) fn of<'a>(func: &PrimFuncData, stmt: &'a Stmt) -> Option<Block<'a>> {
+        let Stmt::Block { name, body } = stmt else { return None };
+        let Stmt::Seq(stmts) = &**body else { return None };
+        let (clear, terms) = stmts.split_at(leading_clears(stmts));
+        if name != MATRIX_SUMS || clear.is_empty() {
+            return None;
+        }
+        let mut steps = Vec::new();
+        let mut others = false;
+        for stmt in terms {
+            find_steps(func, stmt, &mut steps, &mut others);
+        }
+        let first = steps.first()?;
+        let alike = |step: &Step| step.shape == first.shape && step.sums == first.sums;
+        if others || !steps.iter().all(alike) || !clears(clear, first.sums) {
+            return None;
+        }
+        let Step { shape, sums, .. } = first.clone();
+        let width = shape.columns as i64 * MATRIX_ROWS;
+        let mut above = 0;
+        let mut stored = Vec::new();
+        for &rows in &shape.rows {
+            stored.extend((0..shape.columns as i64).map(|column| Operand {
+                buffer: sums,
+                first: PrimExpr::index(above * width + column * MATRIX_ROWS),
+                stride: width * 4,
+            }));
+            above += rows;
+        }
+        Some(Block { shape, terms, stored })
+    }
+
+    /// The shape of all blocks in a statement, if they are alike.
+    pub(super) fn shape(func: &PrimFuncData, stmt: &Stmt) -> Option<Shape> {
+        let mut shapes = Block::shapes(func, stmt).into_iter();
+        shapes.next().filter(|_| shapes.next().is_none())
+    }
+
+    /// The shapes of the blocks in a statement that are not in a parallel loop in it, which is another
+    /// function.
+    fn shapes(func: &PrimFuncData, stmt: &Stmt) -> BTreeSet<Shape> {
+        if let Some(block) = Block::of(func, stmt) {
+            return [block.shape].into();
+        }
+        let mut shapes = BTreeSet::new();
+        if !matches!(stmt, Stmt::For { kind: ForKind::Parallel, .. }) {
+            stmt.for_each_child(&mut |child| shapes.extend(Block::shapes(func, child)));
+        }
+        shapes
+    }
+
+    /// Whether a function has a block.
+    fn is_in(func: &PrimFuncData) -> bool {
+        let mut found = false;
+        func.body.walk(&mut |stmt| {
+            found |= matches!(stmt, Stmt::Block { name, .. } if name == MATRIX_SUMS);
+        });
+        found
+    }
+}
+
+/// How many of the first statements have no loads: they are what the sums begin with.
+fn leading_clears(stmts: &[Stmt]) -> usize {
+    let loads = |stmt: &Stmt| {
+        let mut found = false;
+        stmt.walk_exprs(&mut |expr| found |= matches!(expr, PrimExpr::Load { .. }));
+        found
+    };
+    stmts.iter().take_while(|stmt| !loads(stmt)).count()
+}
+
+/// Whether statements store zeros in one buffer alone.
+fn clears(stmts: &[Stmt], sums: BufferId) -> bool {
+    let mut clears = true;
+    for stmt in stmts {
+        stmt.walk(&mut |stmt| match stmt {
+            Stmt::Store { buffer, value, .. } => {
+                let zero = match value {
+                    PrimExpr::Broadcast { value, .. } => value.is_const(0),
+                    value => value.is_const(0),
+                };
+                clears &= *buffer == sums && zero;
+            }
+            Stmt::Seq(_) | Stmt::For { .. } | Stmt::Block { .. } => {}
+            _ => clears = false,
+        });
+    }
+    clears
+}
+
+/// The steps in a statement, and whether anything else is done in it.
+fn find_steps(func: &PrimFuncData, stmt: &Stmt, steps: &mut Vec<Step>, others: &mut bool) {
+    match stmt {
+        Stmt::For { annotations, .. } if annotations.contains_key(MATRIX_STEP) => {
+            match Step::of(func, stmt) {
+                Some(step) => steps.push(step),
+                None => *others = true,
+            }
+        }
+        Stmt::For { kind: ForKind::Serial, .. } | Stmt::Seq(_) | Stmt::Let { .. } => {
+            stmt.for_each_child(&mut |child| find_steps(func, child, steps, others));
+        }
+        _ => *others = true,
+    }
+}
+
+/// An index as a sum, with the variables of some loops apart from the rest: their factors.
+fn factors(index: &PrimExpr, vars: &[VarId]) -> Option<(Vec<i64>, PrimExpr)> {
+    let mut rest = Affine::of(index);
+    let factors = vars.iter().map(|&var| {
+        let is_own = |(atom, _): &(PrimExpr, i64)| matches!(atom, PrimExpr::Var { var: own, .. } if *own == var);
+        match rest.terms.iter().position(is_own) {
+            Some(place) => rest.terms.remove(place).1,
+            None => 0,
+        }
+    });
+    let factors = factors.collect();
+    let rest = rest.into_expr();
+    let is_free = vars.iter().all(|&var| !rest.uses(var));
+    is_free.then_some((factors, rest))
+}
+
+/// The first of adjacent elements that an index names.
+fn first_of(indices: &[PrimExpr], lanes: i64) -> Option<&PrimExpr> {
+    match indices {
+        [PrimExpr::Ramp { base, stride, lanes: own }]
+            if stride.is_const(1) && i64::from(*own) == lanes =>
+        {
+            Some(base)
+        }
+        _ => None,
+    }
+}
+
+/// A store of a step: the sums of a row and so many columns.
+struct Leaf {
+    sums: (BufferId, PrimExpr),
+    left: (BufferId, PrimExpr),
+    right: (BufferId, PrimExpr),
+}
+
+impl Leaf {
+    fn of(func: &PrimFuncData, stmt: &Stmt, values: &BTreeMap<VarId, PrimExpr>) -> Option<Leaf> {
+        let Stmt::Store { buffer, indices, value: PrimExpr::DotAdd { a, b, c } } = stmt else {
+            return None;
+        };
+        let PrimExpr::Load { buffer: summed, indices: at, .. } = &**c else { return None };
+        let PrimExpr::Shuffle { vectors, lanes } = &**a else { return None };
+        let [PrimExpr::Load { buffer: left, indices: four, .. }] = vectors.as_slice() else {
+            return None;
+        };
+        let PrimExpr::Load { buffer: right, indices: columns, .. } = &**b else { return None };
+        let repeats = lanes.len() as i64 == MATRIX_BYTES
+            && (0..).zip(lanes).all(|(place, &lane): (i64, _)| i64::from(lane) == place % FOUR);
+        let types = [*left, *right, *buffer].map(|buffer| func.buffers[buffer].dtype);
+        if summed != buffer || at != indices || !repeats {
+            return None;
+        }
+        let first = |indices: &[PrimExpr], lanes: i64| {
+            Some(first_of(indices, lanes)?.clone().substitute(values))
+        };
+        (types == [DType::U8, DType::I8, DType::I32]).then_some(Leaf {
+            sums: (*buffer, first(indices, MATRIX_ROWS)?),
+            left: (*left, first(four, FOUR)?),
+            right: (*right, first(columns, MATRIX_BYTES)?),
+        })
+    }
+}
+
+impl Step {
+    /// The step of a loop that is marked as one.
+    pub(super) fn of_marked(func: &PrimFuncData, stmt: &Stmt) -> Option<Step> {
+        match stmt {
+            Stmt::For { annotations, .. } if annotations.contains_key(MATRIX_STEP) => {
+                Step::of(func, stmt)
+            }
+            _ => None,
+        }
+    }
+
+    /// What the loops of a step do.
+    fn of(func: &PrimFuncData, stmt: &Stmt) -> Option<Step> {
+        let (mut loops, mut values) = (Vec::new(), BTreeMap::new());
+        let mut stmt = stmt;
+        let stores = loop {
+            match stmt {
+                Stmt::For { var, min, extent, kind: ForKind::Serial, body, .. } => {
+                    min.is_const(0).then_some(())?;
+                    loops.push((*var, extent.as_int()?));
+                    stmt = body;
+                }
+                Stmt::Let { var, value, body } => {
+                    values.insert(*var, value.clone().substitute(&values));
+                    stmt = body;
+                }
+                Stmt::Seq(stmts) => break stmts.as_slice(),
+                Stmt::Store { .. } => break std::slice::from_ref(stmt),
+                _ => return None,
+            }
+        };
+        let leaves: Option<Vec<Leaf>> =
+            stores.iter().map(|store| Leaf::of(func, store, &values)).collect();
+        let leaves = leaves.filter(|leaves| (1..=GRID).contains(&leaves.len()))?;
+        let vars: Vec<VarId> = loops.iter().map(|(var, _)| *var).collect();
+        let width = leaves.len() as i64 * MATRIX_ROWS;
+        let first = leaves.first()?;
+        let (of_sums, sums_at) = factors(&first.sums.1, &vars)?;
+        let (of_left, left_at) = factors(&first.left.1, &vars)?;
+        let (of_right, right_at) = factors(&first.right.1, &vars)?;
+        sums_at.is_const(0).then_some(())?;
+        // Beside the first columns lie the others.
+        for (number, leaf) in (0..).zip(&leaves) {
+            let number: i64 = number;
+            let (sums, sums_at) = factors(&leaf.sums.1, &vars)?;
+            let (left, at) = factors(&leaf.left.1, &vars)?;
+            let (right, columns_at) = factors(&leaf.right.1, &vars)?;
+            let beside = columns_at - right_at.clone();
+            let is_beside = Affine::of(&beside).as_const() == Some(number * MATRIX_BYTES)
+                && sums_at.is_const(number * MATRIX_ROWS)
+                && Affine::of(&(at - left_at.clone())).as_const() == Some(0);
+            let is_alike = (&sums, &left, &right) == (&of_sums, &of_left, &of_right);
+            let are_same = leaf.sums.0 == first.sums.0
+                && leaf.left.0 == first.left.0
+                && leaf.right.0 == first.right.0;
+            (is_beside && is_alike && are_same).then_some(())?;
+        }
+        // The terms, innermost first: four bytes of a row for each row of the columns.
+        let mut terms = 1;
+        let mut below: Option<i64> = None;
+        let mut rows: Vec<(i64, i64)> = Vec::new();
+        let mut height = 1;
+        for (place, &(_, extent)) in loops.iter().enumerate().rev() {
+            match of_sums[place] {
+                0 => {
+                    let stride = *below.get_or_insert(of_right[place]);
+                    let is_next = (of_left[place], of_right[place]) == (terms * FOUR, terms * stride);
+                    is_next.then_some(())?;
+                    terms *= extent;
+                }
+                step => {
+                    (step == height * width && of_right[place] == 0).then_some(())?;
+                    rows.push((extent, of_left[place]));
+                    height *= extent;
+                }
+            }
+        }
+        let bytes = terms * FOUR;
+        (below? > 0 && bytes <= MATRIX_BYTES).then_some(())?;
+        let (heights, stride) = registers_of_rows(&rows)?;
+        let operand = |(buffer, first): (BufferId, PrimExpr), stride| Operand { buffer, first, stride };
+        let left = heights.iter().map(|(_, from)| {
+            operand((first.left.0, left_at.clone() + *from), stride)
+        });
+        let right = (0..leaves.len() as i64).map(|column| {
+            operand((first.right.0, right_at.clone() + column * MATRIX_BYTES), below.unwrap_or(0))
+        });
+        let shape = Shape {
+            rows: heights.iter().map(|(rows, _)| *rows).collect(),
+            columns: leaves.len(),
+            bytes,
+        };
+        Some(Step { shape, left: left.collect(), right: right.collect(), sums: first.sums.0 })
+    }
+}
+
+/// The rows of each register and how far behind the first element its own are, and the bytes from one row
+/// to the next, of loops over rows, innermost first: extents, and bytes from one iteration to the next.
+fn registers_of_rows(loops: &[(i64, i64)]) -> Option<(Vec<(i64, i64)>, i64)> {
+    let most = GRID as i64;
+    match *loops {
+        [] => Some((vec![(1, 0)], MATRIX_BYTES)),
+        [(count, stride)] => {
+            let registers = (count + MATRIX_ROWS - 1) / MATRIX_ROWS;
+            let first = (count + registers - 1) / registers;
+            let rows = match registers {
+                1 => vec![(count, 0)],
+                _ if registers == most => vec![(first, 0), (count - first, first * stride)],
+                _ => return None,
+            };
+            Some((rows, stride))
+        }
+        [(inner, stride), (outer, line)] if line == inner * stride => {
+            registers_of_rows(&[(inner * outer, stride)])
+        }
+        [(inner, stride), (outer, line)] if inner <= MATRIX_ROWS && outer <= most => {
+            Some(((0..outer).map(|number| (inner, number * line)).collect(), stride))
+        }
+        _ => None,
+    }
+}
