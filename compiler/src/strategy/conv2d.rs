@@ -7,6 +7,7 @@
 mod cut;
 mod depthwise;
 mod expanded;
+mod matrices;
 mod narrow;
 mod taps;
 mod terms;
@@ -432,8 +433,7 @@ impl Emitter {
     fn direct(&mut self, mut conv: Conv) -> Stmt {
         // Groups begin within a block.
         conv.ty.fours &= conv.groups == 1 || conv.block() != Some(FOUR);
-        let wanted = conv.block();
-        let image = self.image(&mut conv, wanted);
+        let image = self.blocked_image(&mut conv);
         let cut = self.cut_conv(&conv);
         let direct = Direct { conv: &conv, block: cut.block, sums: cut.sums };
         let mut stmts = vec![image];

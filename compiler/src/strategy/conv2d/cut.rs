@@ -1,15 +1,15 @@
 //! How a direct convolution is cut into panels of weights and register tiles.
 
 use super::Conv;
+use super::matrices::matrix_runs;
 use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::nest::block;
-use crate::strategy::tile::{ColumnRun, FOUR, MATRIX_GRID, MOST_MATRIX_ROWS, Sums, steps};
+use crate::strategy::tile::{ColumnRun, FOUR, MATRIX_GRID, Sums, steps};
 use crate::strategy::tiling::{Run, Tiling, Work, tile_runs};
 use crate::strategy::winograd::algorithm_tunable;
 use crate::target::CHANNEL_BLOCK;
-use crate::tir::MATRIX_ROWS;
 
 /// How a direct convolution is cut.
 pub(super) struct Cut {
@@ -22,6 +22,8 @@ pub(super) struct Cut {
     pub(super) sums: Sums,
     /// Most pixels of a tile.
     rows: i64,
+    /// Whether lines of the image are adjacent as its pixels are.
+    has_adjacent_lines: bool,
     /// Steps of a sum, and columns of a panel.
     panel: [i64; 2],
 }
@@ -31,7 +33,7 @@ impl Cut {
     pub(super) fn tiles(&self, image: [i64; 2]) -> Vec<[Run; 2]> {
         match self.sums {
             Sums::Vectors => tile_runs(image, self.rows),
-            Sums::Matrices => matrix_runs(image),
+            Sums::Matrices => matrix_runs(image, self.has_adjacent_lines),
         }
     }
 
@@ -83,7 +85,8 @@ impl Emitter {
             (false, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, 1), (1, 1)],
             (false, None) => &[(2, 1), (3, 1), (4, 1), (1, 1)],
             (true, Some(FOUR)) => &[(2, FOUR), (3, 1), (4, 1), (1, 1), (2, 1)],
-            (true, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, FOUR), (1, 1), (2, 1)],
+            // Blocks of the image that are wider than those of a register's row are for one level alone.
+            (true, Some(_)) => &[(2, CHANNEL_BLOCK), (3, 1), (4, 1), (2, FOUR), (1, 1), (2, 1)],
             (true, None) => &[(2, 1), (3, 1), (4, FOUR), (1, 1), (4, 1)],
         };
         let dims = [&[(0, 1), (1, panel)], dims].concat();
@@ -93,30 +96,9 @@ impl Emitter {
             block: channels,
             sums,
             runs: ColumnRun::cover(conv.out_channels, &widths, lanes),
+            has_adjacent_lines: conv.has_adjacent_lines(&self.func.buffers[conv.data].spec),
             rows: conv.ty.rows(self.machine, width / lanes),
             panel: [work.depth, panel],
         }
     }
-
-    /// Where the sums of a convolution are, whose image has such blocks: in matrices if they are of bytes,
-    /// whole blocks of channels, and of so many pixels that a register of rows is not mostly empty.
-    fn sums_of_conv(&self, conv: &Conv, block: Option<i64>) -> Sums {
-        let has_blocks = block == Some(CHANNEL_BLOCK) && conv.in_channels % CHANNEL_BLOCK == 0;
-        let is_known = self.dag.limits(conv.inner).is_empty() && conv.pad_value == 0;
-        let pixels = conv.output[0] * conv.output[1];
-        match self.machine.matrix && conv.ty.fours && has_blocks && is_known {
-            true if pixels >= MATRIX_ROWS => Sums::Matrices,
-            _ => Sums::Vectors,
-        }
-    }
-}
-
-/// Tiles that cover an image, with the pixels of each in two registers of rows: a line's, or as many of
-/// one as of the next.
-fn matrix_runs([lines, pixels]: [i64; 2]) -> Vec<[Run; 2]> {
-    let of_line = |x: Run| {
-        let most = if x.size > MATRIX_ROWS { 1 } else { MATRIX_GRID };
-        Run::cover(lines, most).into_iter().map(move |y| [y, x])
-    };
-    Run::cover(pixels, MOST_MATRIX_ROWS).into_iter().flat_map(of_line).collect()
 }
