@@ -135,8 +135,9 @@ impl Block<'_> {
     pub(super) fn of<'a>(func: &PrimFuncData, stmt: &'a Stmt) -> Option<Block<'a>> {
         let Stmt::Block { name, body } = stmt else { return None };
         let Stmt::Seq(stmts) = &**body else { return None };
-        let (clear, terms) = stmts.split_at(leading_clears(stmts));
-        if name != MATRIX_SUMS || clear.is_empty() {
+        let cleared: Vec<BufferId> = stmts.iter().map_while(cleared).collect();
+        let terms = &stmts[cleared.len()..];
+        if name != MATRIX_SUMS || cleared.is_empty() {
             return None;
         }
         let mut steps = Vec::new();
@@ -146,7 +147,7 @@ impl Block<'_> {
         }
         let first = steps.first()?;
         let alike = |step: &Step| step.shape == first.shape && step.sums == first.sums;
-        if others || !steps.iter().all(alike) || !clears(clear, first.sums) {
+        if others || !steps.iter().all(alike) || cleared.iter().any(|&buffer| buffer != first.sums) {
             return None;
         }
         let Step { shape, sums, .. } = first.clone();
@@ -193,33 +194,23 @@ impl Block<'_> {
     }
 }
 
-/// How many of the first statements have no loads: they are what the sums begin with.
-fn leading_clears(stmts: &[Stmt]) -> usize {
-    let loads = |stmt: &Stmt| {
-        let mut found = false;
-        stmt.walk_exprs(&mut |expr| found |= matches!(expr, PrimExpr::Load { .. }));
-        found
-    };
-    stmts.iter().take_while(|stmt| !loads(stmt)).count()
-}
-
-/// Whether statements store zeros in one buffer alone.
-fn clears(stmts: &[Stmt], sums: BufferId) -> bool {
-    let mut clears = true;
-    for stmt in stmts {
-        stmt.walk(&mut |stmt| match stmt {
-            Stmt::Store { buffer, value, .. } => {
-                let zero = match value {
-                    PrimExpr::Broadcast { value, .. } => value.is_const(0),
-                    value => value.is_const(0),
-                };
-                clears &= *buffer == sums && zero;
-            }
-            Stmt::Seq(_) | Stmt::For { .. } | Stmt::Block { .. } => {}
-            _ => clears = false,
-        });
-    }
-    clears
+/// The buffer in which a statement stores zeros, if it does nothing else.
+fn cleared(stmt: &Stmt) -> Option<BufferId> {
+    let (mut buffers, mut others) = (BTreeSet::new(), false);
+    stmt.walk(&mut |stmt| match stmt {
+        Stmt::Store { buffer, value, .. } => {
+            let lane = match value {
+                PrimExpr::Broadcast { value, .. } => value,
+                value => value,
+            };
+            others |= !lane.is_const(0);
+            buffers.insert(*buffer);
+        }
+        Stmt::Seq(_) | Stmt::For { .. } | Stmt::Block { .. } => {}
+        _ => others = true,
+    });
+    let mut buffers = buffers.into_iter();
+    buffers.next().filter(|_| !others && buffers.next().is_none())
 }
 
 /// The steps in a statement, and whether anything else is done in it.
@@ -231,6 +222,7 @@ fn find_steps(func: &PrimFuncData, stmt: &Stmt, steps: &mut Vec<Step>, others: &
                 None => *others = true,
             }
         }
+        Stmt::Prefetch { .. } => {}
         Stmt::For { kind: ForKind::Serial, .. } | Stmt::Seq(_) | Stmt::Let { .. } => {
             stmt.for_each_child(&mut |child| find_steps(func, child, steps, others));
         }

@@ -18,6 +18,7 @@ use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Sums, Tile, TileType};
+use terms::Terms;
 use super::tiling::{Order, Run, Window, Work};
 use super::window::{halo_fits, halo_needed, tests_ends};
 use super::words::Words;
@@ -526,9 +527,11 @@ impl Emitter {
     ) -> Option<(BufferId, Stmt)> {
         let Direct { conv, block, .. } = *direct;
         let buffer = self.words(conv.ty, columns, [conv.work(block).depth, tiles])?;
-        let fill = self.sum(direct, [None; 2], &|emitter, at, step| {
-            emitter.widen_step(Words { buffer, step }, columns, &direct.weight(place, &at))
-        });
+        let step = |emitter: &mut Emitter, at: &[PrimExpr; 3], step: &PrimExpr| {
+            emitter.widen_step(Words { buffer, step }, columns, &direct.weight(place, at))
+        };
+        let asked = |_: &mut Emitter, _: &[PrimExpr; 3], _: &PrimExpr, _| Vec::new();
+        let fill = self.sum(direct, [None; 2], &Terms { asked: &asked, step: &step });
         Some((buffer, Stmt::block("wide", fill)))
     }
 
@@ -607,9 +610,23 @@ impl Emitter {
         let [sy, sx] = conv.strides;
         let [dy, dx] = conv.dilation;
         let [py, px] = conv.padding;
-        let step = |emitter: &mut Emitter, at: [PrimExpr; 3], number: &PrimExpr| {
-            let weights = direct.weight([g, o], &at);
-            let [c, ky, kx] = &at;
+        let asked = |emitter: &mut Emitter, at: &[PrimExpr; 3], number: &PrimExpr, steps: i64| {
+            let [c, ky, kx] = at.clone();
+            let zero = PrimExpr::index(0);
+            let step = Step {
+                index: vec![g.clone(), o.clone(), c, ky, kx],
+                panel: vec![g.clone(), column.panel.clone(), zero.clone(), zero.clone(), zero],
+                number,
+                steps,
+                tile: tile_number,
+                column,
+                rows: None,
+            };
+            fetch.step(emitter, columns, step)
+        };
+        let step = |emitter: &mut Emitter, at: &[PrimExpr; 3], number: &PrimExpr| {
+            let weights = direct.weight([g, o], at);
+            let [c, ky, kx] = at;
             let channel = g.clone() * conv.in_channels + c.clone();
             let [channels, taps] = direct.terms();
             let pixel = |[dy_, dx_]: [&PrimExpr; 2], _: PrimExpr, term: PrimExpr| {
@@ -618,27 +635,14 @@ impl Emitter {
                 let channel = channel.clone() + term.clone() * channels;
                 (conv.data, vec![n.clone(), channel, y, x + term * taps])
             };
-            let zero = PrimExpr::index(0);
-            let step = Step {
-                index: vec![g.clone(), o.clone(), c.clone(), ky.clone(), kx.clone()],
-                panel: vec![g.clone(), column.panel.clone(), zero.clone(), zero.clone(), zero],
-                number,
-                tile: tile_number,
-                column,
-                rows: None,
-            };
-            let mut stmts = match direct.sums {
-                Sums::Vectors => fetch.step(emitter, columns, step),
-                Sums::Matrices => Vec::new(),
-            };
-            stmts.push(match wide {
+            match wide {
                 Some(buffer) => tile.add_words(emitter, Words { buffer, step: number }, &pixel),
                 None => tile.multiply_add(emitter, &weights, &pixel),
-            });
-            Stmt::seq(stmts)
+            }
         };
         let within = [self.within(conv, 0, y, lines.size), self.within(conv, 1, x, pixels.size)];
-        let sum = self.sum(direct, within.each_ref().map(Option::as_ref), &step);
+        let within = within.each_ref().map(Option::as_ref);
+        let sum = self.sum(direct, within, &Terms { asked: &asked, step: &step });
         let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
             vec![
                 n.clone(),

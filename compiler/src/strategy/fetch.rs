@@ -37,8 +37,9 @@ pub(super) struct Step<'a> {
     pub(super) index: Vec<PrimExpr>,
     /// The index of the first element of the panel.
     pub(super) panel: Vec<PrimExpr>,
-    /// Its number.
+    /// Its number, and how many it is of those that dot products have.
     pub(super) number: &'a PrimExpr,
+    pub(super) steps: i64,
     /// The number of the tile's rows among the tiles of rows.
     pub(super) tile: &'a PrimExpr,
     /// The tile's columns.
@@ -100,7 +101,7 @@ impl Fetch {
             let indices = index.to_vec();
             stmts.push(emitter.func.prefetch_behind(self.weights, indices, offset, locality));
         };
-        if self.ahead > 0 {
+        if self.ahead > 0 && step.steps == 1 {
             let width = columns.vectors * columns.lanes * self.group;
             for element in (0..width).step_by(self.line as usize) {
                 ask(&step.index, PrimExpr::index(self.ahead * self.panel + element), 3);
@@ -120,7 +121,7 @@ impl Fetch {
             };
             let tile = step.column.number.clone() * tiles + step.tile.clone();
             let place = (tile * self.depth + step.number.clone()) * share;
-            for part in (0..share).step_by(self.line as usize) {
+            for part in (0..share * step.steps).step_by(self.line as usize) {
                 ask(&step.panel, place.clone() + (behind + part), locality);
             }
         }

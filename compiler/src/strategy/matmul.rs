@@ -566,7 +566,7 @@ impl Emitter {
         let column = &tile_column.first;
         let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty, sums);
         if sums == Sums::Matrices {
-            let terms = self.matrix_terms(p, &tile, place);
+            let terms = self.matrix_terms(p, &tile, fetch, place);
             return (tile, tile.sum(self, terms));
         }
         let steps = p.ty.steps(p.k);
@@ -591,6 +591,7 @@ impl Emitter {
             index: at(column.clone(), stored(&k)),
             panel: at(tile_column.panel.clone(), PrimExpr::index(0)),
             number: &stored(&number),
+            steps: 1,
             tile: &rows.number,
             column: tile_column,
             rows: streamed.then(|| Streamed {
@@ -615,12 +616,19 @@ impl Emitter {
     }
 
     /// The terms of sums in matrices, as many at a time as divide them.
-    fn matrix_terms(&mut self, p: &MatMul, tile: &Tile, place: &Place<'_>) -> Stmt {
+    fn matrix_terms(
+        &mut self,
+        p: &MatMul,
+        tile: &Tile,
+        fetch: Option<&Fetch>,
+        place: &Place<'_>,
+    ) -> Stmt {
         let steps = p.ty.steps(p.k);
         let at_once = divisor_of_steps(steps).unwrap_or(steps);
         let (first, first_var) = self.counter("kb", steps / at_once);
         let (inner, inner_var) = self.counter("k", at_once);
-        let k = (first * at_once + inner) * p.ty.depth();
+        let number = first * at_once;
+        let k = (number.clone() + inner) * p.ty.depth();
         let weights = |emitter: &mut Emitter, offset: PrimExpr, depth: PrimExpr| {
             let at = [k.clone() + depth, place.column.first.clone() + offset];
             emitter.weight(p, p.matrix_index(place.batch, at))
@@ -628,8 +636,21 @@ impl Emitter {
         let value = |[_, i]: [&PrimExpr; 2], _: PrimExpr, depth: PrimExpr| {
             (p.lhs, p.lhs_index(place.index(p, i, k.clone() + depth)))
         };
+        let at = |n: &PrimExpr, k: PrimExpr| p.matrix_index(place.batch, [k, n.clone()]);
+        let asked = Step {
+            index: at(&place.column.first, number.clone() * p.ty.depth()),
+            panel: at(&place.column.panel, PrimExpr::index(0)),
+            number: &number,
+            steps: at_once,
+            tile: &place.tile.number,
+            column: place.column,
+            rows: None,
+        };
+        let mut stmts =
+            fetch.map_or_else(Vec::new, |fetch| fetch.step(self, tile.columns, asked));
         let step = tile.multiply_add(self, &weights, &value);
-        around(first_var, steps / at_once, matrix_step(inner_var, at_once, step))
+        stmts.push(matrix_step(inner_var, at_once, step));
+        around(first_var, steps / at_once, Stmt::seq(stmts))
     }
 }
 

@@ -17,6 +17,13 @@ pub(super) struct Taps {
     count: PrimExpr,
 }
 
+/// What is done for a step of a sum, whose channel and tap are given, and its number; and what is asked for
+/// before so many from one on.
+pub(super) struct Terms<'a> {
+    pub(super) asked: &'a dyn Fn(&mut Emitter, &[PrimExpr; 3], &PrimExpr, i64) -> Vec<Stmt>,
+    pub(super) step: &'a dyn Fn(&mut Emitter, &[PrimExpr; 3], &PrimExpr) -> Stmt,
+}
+
 /// A part of the terms: blocks of so many input channels behind a first one, and taps of a row that an
 /// instruction takes.
 #[derive(Clone, Copy)]
@@ -76,13 +83,12 @@ impl Emitter {
         Some(Taps { count: (end - before.clone()).max(0), first: before })
     }
 
-    /// Loops over the steps of a sum, of some lines and columns of the kernel or of all; `step` is handed
-    /// channel and tap, and the step's number.
+    /// Loops over the steps of a sum, of some lines and columns of the kernel or of all.
     pub(super) fn sum(
         &mut self,
         direct: &Direct<'_>,
         within: [Option<&Taps>; 2],
-        step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
+        of_step: &Terms<'_>,
     ) -> Stmt {
         let Direct { conv, block, .. } = *direct;
         let channels = conv.in_channels;
@@ -95,7 +101,7 @@ impl Emitter {
                 parts.map(|(first, blocks, size)| Part { first, blocks, size, taps: 1 }).collect()
             }
         };
-        let sums = parts.into_iter().map(|part| self.terms(direct, part, within, step));
+        let sums = parts.into_iter().map(|part| self.terms(direct, part, within, of_step));
         Stmt::seq(sums.collect::<Vec<_>>())
     }
 
@@ -105,7 +111,7 @@ impl Emitter {
         direct: &Direct<'_>,
         part: Part,
         within: [Option<&Taps>; 2],
-        step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
+        of_step: &Terms<'_>,
     ) -> Stmt {
         let conv = direct.conv;
         let [kh, kw] = [conv.kernel[0], (conv.kernel[1] + part.taps - 1) / part.taps];
@@ -114,10 +120,15 @@ impl Emitter {
         let (ky, ky_var) = self.counter("ky", kh);
         let (kx, kx_var) = self.counter("kx", kw);
         let (c, c_var) = self.counter("c", steps);
-        let taps = (b.clone() * kh + ky.clone()) * kw + kx.clone();
-        let number = taps * steps + c.clone() + conv.ty.steps(part.first) * kh * kw;
-        let channel = b * part.size + part.first + c * conv.ty.depth();
-        let stmt = step(self, [channel, ky, kx * part.taps], &number);
+        // Where a step is, and its number.
+        let at = |kx: &PrimExpr, c: &PrimExpr| {
+            let taps = (b.clone() * kh + ky.clone()) * kw + kx.clone();
+            let number = taps * steps + c.clone() + conv.ty.steps(part.first) * kh * kw;
+            let channel = b.clone() * part.size + part.first + c.clone() * conv.ty.depth();
+            ([channel, ky.clone(), kx.clone() * part.taps], number)
+        };
+        let (place, number) = at(&kx, &c);
+        let stmt = (of_step.step)(self, &place, &number);
         let over = |var, taps, within: Option<&Taps>, body| match within {
             Some(Taps { first, count }) => {
                 Stmt::for_loop(var, first.clone(), count.clone(), ForKind::Serial, body)
@@ -126,13 +137,26 @@ impl Emitter {
         };
         // Taps that an instruction takes at once are not left out.
         let columns = within[1].filter(|_| part.taps == 1);
+        let zero = PrimExpr::index(0);
+        let mut with_asked = |(place, number): ([PrimExpr; 3], PrimExpr), steps, stmt| {
+            let mut stmts = (of_step.asked)(self, &place, &number, steps);
+            stmts.push(stmt);
+            Stmt::seq(stmts)
+        };
         let stmt = match direct.sums {
-            Sums::Vectors => over(kx_var, kw, columns, around(c_var, steps, stmt)),
+            Sums::Vectors => {
+                let stmt = with_asked((place, number), 1, stmt);
+                over(kx_var, kw, columns, around(c_var, steps, stmt))
+            }
             // The taps of a line lie side by side, with all channels of a block of each.
             Sums::Matrices if conv.has_adjacent_taps() => {
-                matrix_step(kx_var, kw, around(c_var, steps, stmt))
+                let stmt = matrix_step(kx_var, kw, around(c_var, steps, stmt));
+                with_asked(at(&zero, &zero), kw * steps, stmt)
             }
-            Sums::Matrices => over(kx_var, kw, columns, matrix_step(c_var, steps, stmt)),
+            Sums::Matrices => {
+                let stmt = with_asked(at(&kx, &zero), steps, matrix_step(c_var, steps, stmt));
+                over(kx_var, kw, columns, stmt)
+            }
         };
         let stmt = over(ky_var, kh, within[0], stmt);
         around(b_var, part.blocks, stmt)
