@@ -6,9 +6,10 @@ pub(super) fn x86_feature(feature: &str) -> Option<&str> {
         // Not code generation, or implied by the architecture.
         "cmpxchg16b" => "cx16",
         "bmi1" => "bmi",
-        "amx-int8" | "amx-tile" | "lzcnt" | "movbe" | "popcnt" | "xsave" | "fxsr" | "bmi2" | "f16c" | "fma" | "sse"
-        | "sse2" | "sse3" | "ssse3" | "sse4.1" | "sse4.2" | "avx" | "avx2" | "avx512f"
-        | "avx512bw" | "avx512cd" | "avx512dq" | "avx512vl" | "avx512vnni" | "avxvnni" => feature,
+        "amx-int8" | "amx-tile" | "lzcnt" | "movbe" | "popcnt" | "xsave" | "fxsr" | "bmi2"
+        | "f16c" | "fma" | "sse" | "sse2" | "sse3" | "ssse3" | "sse4.1" | "sse4.2" | "avx"
+        | "avx2" | "avx512f" | "avx512bw" | "avx512cd" | "avx512dq" | "avx512vl" | "avx512vnni"
+        | "avxvnni" => feature,
         _ => return None,
     })
 }

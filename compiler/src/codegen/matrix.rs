@@ -79,6 +79,12 @@ impl Shape {
         (0..self.rows.len()).flat_map(move |row| (0..columns).map(move |column| (row, column)))
     }
 
+    /// Whether its registers are among those of another one.
+    fn is_part_of(&self, other: &Shape) -> bool {
+        let is_smaller = self.columns <= other.columns && self.bytes == other.bytes;
+        is_smaller && other.rows.starts_with(&self.rows)
+    }
+
     /// What configures the registers: palette 1, then the bytes of the rows of each register at 16, and
     /// how many rows it has at 48.
     pub(super) fn config(&self) -> [u8; 64] {
@@ -147,7 +153,8 @@ impl Block<'_> {
         }
         let first = steps.first()?;
         let alike = |step: &Step| step.shape == first.shape && step.sums == first.sums;
-        if others || !steps.iter().all(alike) || cleared.iter().any(|&buffer| buffer != first.sums) {
+        if others || !steps.iter().all(alike) || cleared.iter().any(|&buffer| buffer != first.sums)
+        {
             return None;
         }
         let Step { shape, sums, .. } = first.clone();
@@ -165,10 +172,11 @@ impl Block<'_> {
         Some(Block { shape, terms, stored })
     }
 
-    /// The shape of all blocks in a statement, if they are alike.
+    /// The shape that suits all blocks in a statement, if there is one.
     pub(super) fn shape(func: &PrimFuncData, stmt: &Stmt) -> Option<Shape> {
-        let mut shapes = Block::shapes(func, stmt).into_iter();
-        shapes.next().filter(|_| shapes.next().is_none())
+        let shapes = Block::shapes(func, stmt);
+        let widest = shapes.iter().max_by_key(|shape| (shape.rows.len(), shape.columns))?;
+        shapes.iter().all(|shape| shape.is_part_of(widest)).then(|| widest.clone())
     }
 
     /// The shapes of the blocks in a statement that are not in a parallel loop in it, which is another
@@ -359,7 +367,8 @@ impl Step {
             match of_sums[place] {
                 0 => {
                     let stride = *below.get_or_insert(of_right[place]);
-                    let is_next = (of_left[place], of_right[place]) == (terms * FOUR, terms * stride);
+                    let is_next =
+                        (of_left[place], of_right[place]) == (terms * FOUR, terms * stride);
                     is_next.then_some(())?;
                     terms *= extent;
                 }
@@ -373,10 +382,11 @@ impl Step {
         let bytes = terms * FOUR;
         (below? > 0 && bytes <= MATRIX_BYTES).then_some(())?;
         let (heights, stride) = registers_of_rows(&rows)?;
-        let operand = |(buffer, first): (BufferId, PrimExpr), stride| Operand { buffer, first, stride };
-        let left = heights.iter().map(|(_, from)| {
-            operand((first.left.0, left_at.clone() + *from), stride)
-        });
+        let operand =
+            |(buffer, first): (BufferId, PrimExpr), stride| Operand { buffer, first, stride };
+        let left = heights
+            .iter()
+            .map(|(_, from)| operand((first.left.0, left_at.clone() + *from), stride));
         let right = (0..leaves.len() as i64).map(|column| {
             operand((first.right.0, right_at.clone() + column * MATRIX_BYTES), below.unwrap_or(0))
         });

@@ -254,15 +254,27 @@ impl LoadedCode {
 
 /// The CPU levels that this machine can run, narrowest first. Those it cannot are named on stderr.
 pub(crate) fn runnable_levels() -> Vec<Target> {
+    runnable(&["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"])
+}
+
+/// The same, with those that differ in instructions for bytes alone.
+pub(crate) fn runnable_levels_for_bytes() -> Vec<Target> {
+    let mut levels = runnable_levels();
+    levels.extend(runnable(&["x86-64-v4-vnni", "x86-64-v4-amx"]));
+    levels.dedup();
+    levels
+}
+
+/// The CPUs of these that this machine is, or this machine if it is of another architecture.
+fn runnable(cpus: &[&str]) -> Vec<Target> {
     let host = Target::host();
     if host.arch != "x86_64" {
         return vec![host];
     }
     let native = host.clone().with_cpu("native").expect("the host's own CPU");
-    let levels = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
-        .map(|cpu| host.clone().with_cpu(cpu).expect("a CPU of the table"));
+    let levels = cpus.iter().map(|cpu| host.clone().with_cpu(cpu).expect("a CPU of the table"));
     let (runnable, missing): (Vec<_>, Vec<_>) =
-        levels.into_iter().partition(|level| level.features.is_subset(&native.features));
+        levels.partition(|level| level.features.is_subset(&native.features));
     for level in missing {
         eprintln!("skipped: this machine cannot run {}", level.cpu.unwrap_or_default());
     }

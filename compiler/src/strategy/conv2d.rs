@@ -18,7 +18,6 @@ use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Sums, Tile, TileType};
-use terms::Terms;
 use super::tiling::{Order, Run, Window, Work};
 use super::window::{halo_fits, halo_needed, tests_ends};
 use super::words::Words;
@@ -27,6 +26,7 @@ use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
 use crate::tir::border::padding;
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
+use terms::Terms;
 
 /// Fewest input channels for which an image is blocked. Fewer are read plane by plane: a block
 /// would be mostly padding.

@@ -184,7 +184,15 @@ mod tests {
             let (dot, halves) = (false, false);
             assert_eq!(
                 machine,
-                Machine { vector_bits, registers: 32, caches, dot, words: true, matrix: false, halves }
+                Machine {
+                    vector_bits,
+                    registers: 32,
+                    caches,
+                    dot,
+                    words: true,
+                    matrix: false,
+                    halves
+                }
             );
         }
     }

@@ -646,8 +646,7 @@ impl Emitter {
             column: place.column,
             rows: None,
         };
-        let mut stmts =
-            fetch.map_or_else(Vec::new, |fetch| fetch.step(self, tile.columns, asked));
+        let mut stmts = fetch.map_or_else(Vec::new, |fetch| fetch.step(self, tile.columns, asked));
         let step = tile.multiply_add(self, &weights, &value);
         stmts.push(matrix_step(inner_var, at_once, step));
         around(first_var, steps / at_once, Stmt::seq(stmts))

@@ -309,7 +309,13 @@ impl Tile {
         Tile { rows, columns, ty, sums, acc }
     }
 
-    fn at(&self, outer: &PrimExpr, inner: &PrimExpr, vector: i64, lane: &PrimExpr) -> Vec<PrimExpr> {
+    fn at(
+        &self,
+        outer: &PrimExpr,
+        inner: &PrimExpr,
+        vector: i64,
+        lane: &PrimExpr,
+    ) -> Vec<PrimExpr> {
         let row = outer.clone() * self.rows.inner + inner.clone();
         let width = self.columns.vectors * self.columns.lanes;
         let column = |first: PrimExpr| first + vector * self.columns.lanes + lane.clone();

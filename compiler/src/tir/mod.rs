@@ -47,8 +47,8 @@ pub use parse::{ParseError, parse};
 pub(crate) use parse::{ParsedFunc, parse_at};
 pub(crate) use print::print_as;
 pub use print::print_with_errors;
-pub(crate) use stmt::{MATRIX_BYTES, MATRIX_ROWS, MATRIX_STEP, MATRIX_SUMS};
 pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};
+pub(crate) use stmt::{MATRIX_BYTES, MATRIX_ROWS, MATRIX_STEP, MATRIX_SUMS};
 pub use ty::PrimType;
 pub use verify::{VerifyError, verify};
 

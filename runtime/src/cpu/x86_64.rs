@@ -59,8 +59,8 @@ impl Registers {
             && self.xcr0 & V3_XCR0 == V3_XCR0;
         let v4 = self.leaf_7_ebx & V4_LEAF_7_EBX == V4_LEAF_7_EBX && self.xcr0 & V4_XCR0 == V4_XCR0;
         let vnni = self.leaf_7_ecx & VNNI_LEAF_7_ECX == VNNI_LEAF_7_ECX;
-        let amx = self.leaf_7_edx & AMX_LEAF_7_EDX == AMX_LEAF_7_EDX
-            && self.xcr0 & AMX_XCR0 == AMX_XCR0;
+        let amx =
+            self.leaf_7_edx & AMX_LEAF_7_EDX == AMX_LEAF_7_EDX && self.xcr0 & AMX_XCR0 == AMX_XCR0;
         match (v3, v4, vnni, amx) {
             (false, ..) => CpuLevel::Baseline,
             (true, false, ..) => CpuLevel::X86_64V3,

@@ -631,12 +631,15 @@ impl Emitter<'_> {
         let piece = if same && widths.len() <= 2 && lanes.len() > 1 {
             self.check_type(operand)?;
             self.check_type(operand.with_lanes(lanes.len() as u32))?;
-            let helper = match repeated(operand, lanes).filter(|_| widths.len() == 1) {
-                None if turns_quarters(operand, lanes, self.target) => {
+            let is_one = widths.len() == 1;
+            let helper = match repeated(operand, lanes) {
+                Some(word) if is_one => {
+                    bytes::repeat(&mut self.preamble, operand, word, lanes.len() as u32)
+                }
+                _ if is_one && turns_quarters(operand, lanes, self.target) => {
                     bytes::turn(&mut self.preamble, operand)
                 }
-                Some(word) => bytes::repeat(&mut self.preamble, operand, word, lanes.len() as u32),
-                None => helpers::shuffle(&mut self.preamble, operand, widths.len(), lanes),
+                _ => helpers::shuffle(&mut self.preamble, operand, widths.len(), lanes),
             };
             let args: Vec<_> = pieces.iter().map(|piece| piece.text.clone()).collect();
             Piece::primary(format!("{helper}({})", args.join(", ")))

@@ -64,8 +64,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             self.tile("llvm.x86.tileloadd64", &[Shape::right(column)], Some(place))?;
         }
         for (row, column) in step.shape.each() {
-            let registers =
-                [Shape::sums(row, column), Shape::left(row), Shape::right(column)];
+            let registers = [Shape::sums(row, column), Shape::left(row), Shape::right(column)];
             self.tile("llvm.x86.tdpbusd", &registers, None)?;
         }
         Ok(())

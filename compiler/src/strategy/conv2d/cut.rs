@@ -72,9 +72,7 @@ impl Emitter {
         let sums = self.sums_of_conv(conv, channels);
         let width = match sums {
             Sums::Vectors => self.machine.tile_columns(panel, pixels, conv.ty.sum),
-            Sums::Matrices => {
-                self.machine.columns_of_at_most(panel, MATRIX_GRID, conv.ty.sum)
-            }
+            Sums::Matrices => self.machine.columns_of_at_most(panel, MATRIX_GRID, conv.ty.sum),
         };
         // A tile that is wider than a block of channels, or across two, has no step between.
         let widths = match CHANNEL_BLOCK % width {

@@ -21,9 +21,8 @@ impl Emitter {
     /// Where the sums of a convolution are, whose image has such blocks: in matrices if they are of bytes,
     /// whole blocks of channels, and of so many pixels that a register of rows is not mostly empty.
     pub(super) fn sums_of_conv(&self, conv: &Conv, block: Option<i64>) -> Sums {
-        let has_blocks = block.is_some_and(|block| {
-            block >= CHANNEL_BLOCK && conv.in_channels % block == 0
-        });
+        let has_blocks =
+            block.is_some_and(|block| block >= CHANNEL_BLOCK && conv.in_channels % block == 0);
         match has_blocks && self.may_be_matrices(conv) {
             true => Sums::Matrices,
             false => Sums::Vectors,
@@ -32,7 +31,7 @@ impl Emitter {
 
     /// Whether the sums of a convolution of blocks of channels may be in matrices.
     fn may_be_matrices(&self, conv: &Conv) -> bool {
-        let is_known = self.dag.limits(conv.inner).is_empty() && conv.pad_value == 0;
+        let is_known = self.dag.limits(conv.inner).is_empty();
         let pixels = conv.output[0] * conv.output[1];
         self.machine.matrix && conv.ty.fours && is_known && pixels >= MATRIX_ROWS
     }
@@ -44,7 +43,10 @@ impl Emitter {
         // Of strided ones, not all of the copy is read.
         let least = LEAST_COLUMNS_OF_COPY * conv.strides[0] * conv.strides[1];
         let is_plain = (conv.kernel, conv.padding) == ([1; 2], [0; 2]);
-        let may_be = is_plain && conv.out_channels >= least && conv.block() == Some(CHANNEL_BLOCK) && self.may_be_matrices(conv);
+        let may_be = is_plain
+            && conv.out_channels >= least
+            && conv.block() == Some(CHANNEL_BLOCK)
+            && self.may_be_matrices(conv);
         let wide = (2..=MATRIX_BYTES / CHANNEL_BLOCK).rev().map(|blocks| blocks * CHANNEL_BLOCK);
         wide.filter(|_| may_be).find(is_wide)
     }

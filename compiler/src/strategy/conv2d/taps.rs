@@ -180,6 +180,9 @@ impl Emitter {
             None => BYTES as u32,
         });
         let loaded = self.func.load(conv.weight, [channels, PrimExpr::index(0), ky, kx]);
+        if wanted.iter().all(Option::is_some) {
+            return loaded.shuffle(lanes.collect());
+        }
         let zeros = PrimExpr::zero(DType::I8).broadcast_to(BYTES as u32);
         PrimExpr::Shuffle { vectors: vec![loaded, zeros], lanes: lanes.collect() }
     }

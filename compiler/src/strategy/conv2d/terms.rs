@@ -2,9 +2,9 @@
 
 use super::super::emit::Emitter;
 use super::{Conv, Direct, around};
+use crate::ops::nn::AxisWindow;
 use crate::strategy::tile::{Sums, matrix_step};
 use crate::target::CHANNEL_BLOCK;
-use crate::ops::nn::AxisWindow;
 use crate::tir::{ForKind, MATRIX_BYTES, PrimExpr, Stmt};
 
 /// Of so many terms of a convolution at least one is of the border on two sides of the image, for what is

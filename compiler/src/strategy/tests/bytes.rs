@@ -2,12 +2,13 @@
 
 use super::families::ints;
 use super::{Arg, Case, Net, blocked, check_all, dense, without_vectors};
-use crate::codegen::testing::runnable_levels;
+use crate::codegen::c;
+use crate::codegen::testing::runnable_levels_for_bytes;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, BufferSpec, DType};
 use crate::ops::nn::{ConvAttrs, MatmulAttrs};
 use crate::target::Target;
-use crate::tir::{PrimExpr, PrimFunc, Stmt};
+use crate::tir::{self, PrimExpr, PrimFunc, Stmt};
 use std::collections::BTreeSet;
 
 /// Numbers from all over the range of a type, its ends among them.
@@ -181,7 +182,7 @@ fn convolutions_of_bytes() {
         blocks: true,
     });
     let cases: Vec<Case> = cases.iter().map(Conv::case).collect();
-    check_all(&cases, &runnable_levels());
+    check_all(&cases, &runnable_levels_for_bytes());
     check_all(&cases, &[without_vectors()]);
 }
 
@@ -218,7 +219,7 @@ fn weights_are_widened_to_words_once_for_many_tiles() {
     };
     assert_eq!(words(20), (true, BTreeSet::from([DType::I16])));
     assert_eq!(words(4), (false, BTreeSet::from([DType::U8])));
-    check_all(&[conv(20).case(), conv(4).case()], &runnable_levels());
+    check_all(&[conv(20).case(), conv(4).case()], &runnable_levels_for_bytes());
 }
 
 #[test]
@@ -252,7 +253,7 @@ fn matrix_products_of_bytes() {
             }
         }
     }
-    check_all(&cases, &runnable_levels());
+    check_all(&cases, &runnable_levels_for_bytes());
     check_all(&cases, &[without_vectors()]);
 }
 
@@ -299,6 +300,91 @@ fn computed_matrices_of_bytes_are_copied_four_terms_at_a_time() {
         });
         assert!(stores > 0, "{}", case.name);
     }
-    check_all(&cases, &runnable_levels());
+    check_all(&cases, &runnable_levels_for_bytes());
     check_all(&cases, &[without_vectors()]);
+}
+
+/// A convolution with a border, of an image in blocks of channels.
+fn conv_of_blocks(image: [i64; 4], weight: [i64; 4], attrs: ConvAttrs) -> Case {
+    let shape = image.to_vec();
+    let attrs = ConvAttrs { out_dtype: Some(DType::I32), ..attrs };
+    let spec = blocked(&shape, &[]);
+    let x = (DType::U8, shape);
+    Conv { x, weight: (DType::I8, weight.to_vec()), attrs, spec, blocks: true }.case()
+}
+
+/// A product of so many rows of bytes with a constant.
+fn product(batch: i64, [m, k, n]: [i64; 3]) -> Case {
+    let tensors = vec![bytes(DType::U8, &[batch, m, k], 3), bytes(DType::I8, &[k, n], 4)];
+    let mut net = Net::new();
+    let params: Vec<_> = tensors.iter().map(|t| net.b.param("x", t.ty())).collect();
+    let attrs = MatmulAttrs { out_dtype: Some(DType::I32), ..MatmulAttrs::default() };
+    let result = net.call("nn.matmul", &params, Attrs::from_struct(&attrs).unwrap());
+    Case {
+        name: format!("{batch} times {m} x {k} x {n}"),
+        function: net.finish(result),
+        tensors,
+        args: vec![Arg::Input(dense(&[batch, m, k])), Arg::Constant],
+        results: vec![dense(&[batch, m, n])],
+    }
+}
+
+/// The code for AMX, which every machine can write: how many instructions multiply, and how often registers
+/// are configured.
+fn matrix_code(case: &Case) -> [usize; 2] {
+    let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+    let target = target.with_cpu("x86-64-v4-amx").unwrap();
+    let func = case.schedule(std::slice::from_ref(&target)).0.versions[0].clone();
+    let text = c::generate(&tir::lower(func, &target).unwrap(), "kernel", &target).unwrap();
+    let text = c::translation_unit([&text], &[]);
+    assert!(text.contains("tdpbusd") != text.contains("vpdpbusd"), "{}: {text}", case.name);
+    ["tdpbusd %%tmm", "ldtilecfg"].map(|instruction| text.matches(instruction).count())
+}
+
+#[test]
+fn sums_of_bytes_are_in_registers_that_are_matrices() {
+    let attrs = |padding: i64, stride: i64| ConvAttrs {
+        padding: vec![padding; 4],
+        strides: vec![stride; 2],
+        ..ConvAttrs::of_rank(2)
+    };
+    let groups = ConvAttrs { groups: 2, ..attrs(1, 1) };
+    let shifted = ConvAttrs { pad_value: 131, ..attrs(1, 1) };
+    let cases = [
+        // Two lines of a tile's pixels; parts of one, of two lengths; one register of columns.
+        (conv_of_blocks([1, 32, 6, 14], [64, 32, 3, 3], attrs(1, 1)), [4, 1]),
+        (conv_of_blocks([1, 32, 4, 33], [64, 32, 3, 3], attrs(1, 1)), [8, 2]),
+        (conv_of_blocks([1, 16, 9, 9], [16, 16, 3, 3], attrs(1, 2)), [3, 1]),
+        // Taps that are no row of a register, groups, a border that is not zero, two images.
+        (conv_of_blocks([1, 16, 8, 8], [32, 16, 5, 5], attrs(2, 1)), [4, 1]),
+        (conv_of_blocks([1, 32, 8, 8], [64, 16, 3, 3], groups), [4, 1]),
+        (conv_of_blocks([2, 32, 8, 8], [32, 32, 3, 3], shifted), [4, 1]),
+        // Single pixels: of blocks as they are, and of a copy, whose lines are one behind the other.
+        (conv_of_blocks([1, 64, 8, 8], [32, 64, 1, 1], attrs(0, 1)), [4, 1]),
+        (conv_of_blocks([1, 128, 7, 7], [160, 128, 1, 1], attrs(0, 1)), [8, 2]),
+        (conv_of_blocks([1, 96, 9, 9], [512, 96, 1, 1], attrs(0, 2)), [6, 1]),
+        // Products of whole registers of terms and of fewer, of one and of several registers of rows.
+        (product(1, [64, 128, 64]), [4, 1]),
+        (product(2, [9, 52, 32]), [2, 1]),
+        (product(1, [39, 80, 100]), [20, 6]),
+    ];
+    for (case, expected) in &cases {
+        assert_eq!(matrix_code(case), *expected, "{}", case.name);
+    }
+    let cases: Vec<Case> = cases.into_iter().map(|(case, _)| case).collect();
+    check_all(&cases, &runnable_levels_for_bytes());
+}
+
+/// Few rows, channels that are no blocks and terms that divide into no equal steps are left to dot products.
+#[test]
+fn other_sums_of_bytes_are_in_vectors() {
+    let plain = || ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) };
+    for case in [
+        conv_of_blocks([1, 24, 8, 8], [32, 24, 3, 3], plain()),
+        conv_of_blocks([1, 32, 3, 3], [32, 32, 3, 3], plain()),
+        product(1, [4, 128, 64]),
+        product(1, [64, 4 * 131, 64]),
+    ] {
+        assert_eq!(matrix_code(&case), [0, 0], "{}", case.name);
+    }
 }
