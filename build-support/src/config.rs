@@ -318,8 +318,8 @@ impl Config {
 
     /// The CPU levels, beside what Cargo's target or [`target_cpu`](Self::target_cpu) has, that get
     /// code of their own: `x86-64-v3` and `x86-64-v4` unless given, for models with tensors of 8-bit
-    /// integers `x86-64-v4-vnni`, or `aarch64-dotprod` and `aarch64-i8mm`, and for those of `float16`
-    /// with [`Numerics::Float16`] `aarch64-fp16`. With `baseline` alone there is one version, which
+    /// integers `x86-64-v4-vnni` and, on Linux, `x86-64-v4-amx`, or `aarch64-dotprod` and
+    /// `aarch64-i8mm`, and for those of `float16` with [`Numerics::Float16`] `aarch64-fp16`. With `baseline` alone there is one version, which
     /// makes builds faster and binaries smaller.
     pub fn cpu_levels(mut self, levels: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.cpu_levels = Some(levels.into_iter().map(Into::into).collect());

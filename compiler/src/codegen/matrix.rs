@@ -172,23 +172,28 @@ impl Block<'_> {
         Some(Block { shape, terms, stored })
     }
 
-    /// The shape that suits all blocks in a statement, if there is one.
+    /// The shape that suits all blocks in a statement, if there is one and no loop is shared in it, whose
+    /// iterations may run here and leave the registers as they like.
     pub(super) fn shape(func: &PrimFuncData, stmt: &Stmt) -> Option<Shape> {
+        let mut is_shared = false;
+        stmt.walk(&mut |stmt| {
+            is_shared |= matches!(stmt, Stmt::For { kind: ForKind::Parallel, .. });
+        });
+        if is_shared {
+            return None;
+        }
         let shapes = Block::shapes(func, stmt);
         let widest = shapes.iter().max_by_key(|shape| (shape.rows.len(), shape.columns))?;
         shapes.iter().all(|shape| shape.is_part_of(widest)).then(|| widest.clone())
     }
 
-    /// The shapes of the blocks in a statement that are not in a parallel loop in it, which is another
-    /// function.
+    /// The shapes of the blocks in a statement.
     fn shapes(func: &PrimFuncData, stmt: &Stmt) -> BTreeSet<Shape> {
         if let Some(block) = Block::of(func, stmt) {
             return [block.shape].into();
         }
         let mut shapes = BTreeSet::new();
-        if !matches!(stmt, Stmt::For { kind: ForKind::Parallel, .. }) {
-            stmt.for_each_child(&mut |child| shapes.extend(Block::shapes(func, child)));
-        }
+        stmt.for_each_child(&mut |child| shapes.extend(Block::shapes(func, child)));
         shapes
     }
 

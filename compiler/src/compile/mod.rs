@@ -174,7 +174,9 @@ pub fn compile(
     let runs = if program.units.is_some() && is_bounded { interface.greatest() } else { 1 };
     let macs = program.macs().saturating_mul(runs);
     let widest = strategy::Machine::of(levels.last().unwrap_or(&options.target));
-    let kernels = KernelReport::of(&program, |macs, bytes| widest.least_cycles(macs, bytes));
+    let kernels = KernelReport::of(&program, |products, macs, bytes| {
+        widest.least_cycles(products, macs, bytes)
+    });
     let model = CompiledModel {
         symbol,
         workspace_bytes: plan.arena_bytes,

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::{KernelId, Loops, Program, Step};
+use crate::strategy::Products;
 use crate::tir::transform::PARALLEL_MISSED_ATTR;
 use crate::tir::{ForKind, ParamKind, PrimFunc, Stmt};
 use crate::tuned::Tunable;
@@ -46,9 +47,12 @@ pub struct KernelRow {
 }
 
 impl KernelReport {
-    /// The kernels of a program. `least_cycles` says how many cycles so many multiply-accumulates
+    /// The kernels of a program. `least_cycles` says how many cycles so many such multiply-accumulates
     /// and bytes take at least.
-    pub fn of(program: &Program, least_cycles: impl Fn(u64, u64) -> u64) -> KernelReport {
+    pub(crate) fn of(
+        program: &Program,
+        least_cycles: impl Fn(Products, u64, u64) -> u64,
+    ) -> KernelReport {
         let mut rows: Vec<KernelRow> = Vec::with_capacity(program.kernels.len());
         for step in &program.steps {
             match rows.iter_mut().find(|row| row.kernel == step.kernel) {
@@ -76,7 +80,11 @@ impl KernelReport {
 }
 
 impl KernelRow {
-    fn of(program: &Program, first: &Step, least_cycles: &impl Fn(u64, u64) -> u64) -> KernelRow {
+    fn of(
+        program: &Program,
+        first: &Step,
+        least_cycles: &impl Fn(Products, u64, u64) -> u64,
+    ) -> KernelRow {
         let kernel = &program.kernels[first.kernel];
         let func = kernel.signature();
         let (mut shapes, mut bytes) = ([Vec::new(), Vec::new()], [0u64; 2]);
@@ -86,6 +94,8 @@ impl KernelRow {
             shapes[side].push(value.spec.shape().to_vec());
             bytes[side] += value.physical_bytes().unwrap_or(0);
         }
+        let widest = kernel.versions.last();
+        let products = widest.map_or(Products::Lanes, |func| Products::of(func));
         KernelRow {
             kernel: first.kernel,
             name: func.name.to_string(),
@@ -93,7 +103,7 @@ impl KernelRow {
             shapes,
             macs: kernel.macs,
             bytes,
-            least_cycles: least_cycles(kernel.macs, bytes[0] + bytes[1]),
+            least_cycles: least_cycles(products, kernel.macs, bytes[0] + bytes[1]),
             loops: kernel.loops.clone(),
             tunables: kernel.tunables.clone(),
             parallel: kernel.versions.last().map(parallel_loops).unwrap_or_default(),

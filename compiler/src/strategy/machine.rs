@@ -2,6 +2,7 @@
 
 use crate::ir::DType;
 use crate::target::Target;
+use crate::tir::{MATRIX_SUMS, PrimExpr, PrimFuncData, Stmt};
 
 /// A core of a target: vector registers, or those of scalars if it has none, and caches.
 ///
@@ -41,6 +42,45 @@ pub(crate) const PER_CYCLE: i64 = 2;
 /// Bytes in a cycle from the second cache level.
 pub(crate) const MIDDLE_RATE: f64 = 48.0;
 
+/// By what instructions a kernel multiplies and adds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Products {
+    /// One product in each lane, as `float32` has them.
+    Lanes,
+    /// Dot products of four bytes.
+    Fours,
+    /// Products of matrices of bytes.
+    Matrices,
+}
+
+impl Products {
+    /// The widest in a lowered function.
+    pub(crate) fn of(func: &PrimFuncData) -> Products {
+        let mut widest = Products::Lanes;
+        func.body.walk(&mut |stmt| {
+            if matches!(stmt, Stmt::Block { name, .. } if name == MATRIX_SUMS) {
+                widest = Products::Matrices;
+            }
+            stmt.for_each_expr(&mut |expr| {
+                if expr.any(&mut |expr| matches!(expr, PrimExpr::DotAdd { .. })) {
+                    widest = widest.max(Products::Fours);
+                }
+            });
+        });
+        widest
+    }
+
+    /// How many there are for each of `float32`.
+    fn times_floats(self) -> i64 {
+        match self {
+            Products::Lanes => 1,
+            Products::Fours => 4,
+            // 16 rows of 64 terms of 16 columns in 16 cycles, beside two vectors of 16 lanes in one.
+            Products::Matrices => 32,
+        }
+    }
+}
+
 impl Machine {
     /// The core of a target.
     pub fn of(target: &Target) -> Machine {
@@ -77,10 +117,10 @@ impl Machine {
         self.caches[1] / 2
     }
 
-    /// Fewest cycles for multiply-accumulates of `float32`, and for moving bytes from or to the
-    /// second cache level: what a roofline model allows.
-    pub(crate) fn least_cycles(self, macs: u64, bytes: u64) -> u64 {
-        let each = PER_CYCLE * self.lanes(DType::F32);
+    /// Fewest cycles for multiply-accumulates, and for moving bytes from or to the second cache level:
+    /// what a roofline model allows.
+    pub(crate) fn least_cycles(self, products: Products, macs: u64, bytes: u64) -> u64 {
+        let each = PER_CYCLE * self.lanes(DType::F32) * products.times_floats();
         macs.div_ceil(each.unsigned_abs()).max((bytes as f64 / MIDDLE_RATE) as u64)
     }
 

@@ -58,18 +58,20 @@ impl Emitter {
             self.tunables.push(algorithm_tunable(machine, extents, conv.output, None));
         }
         let images = (conv.batch * conv.groups).unsigned_abs();
-        let cycles = tiling.cycles.saturating_mul(images);
+        let sums = self.sums_of_conv(conv, channels);
+        // The cost is that of sums in vectors.
+        let cycles = (sums == Sums::Vectors).then(|| tiling.cycles.saturating_mul(images));
         let rule = match (channels, conv.ty.fours) {
+            _ if sums == Sums::Matrices => "direct convolution by products of matrices",
             (None, false) => "direct convolution of planes",
             (None, true) => "direct convolution of planes by dot products",
             (Some(_), false) => "direct convolution",
             (Some(_), true) => "direct convolution by dot products",
         };
-        self.note(conv.inner, rule, tiling.to_string(), Some(cycles), None);
+        self.note(conv.inner, rule, tiling.to_string(), cycles, None);
         let panel = tiling.vectors * self.packing.sums(conv.ty.sum);
         let lanes = self.machine.sums(conv.ty.sum);
         let pixels = conv.output[0] * conv.output[1];
-        let sums = self.sums_of_conv(conv, channels);
         let width = match sums {
             Sums::Vectors => self.machine.tile_columns(panel, pixels, conv.ty.sum),
             Sums::Matrices => self.machine.columns_of_at_most(panel, MATRIX_GRID, conv.ty.sum),

@@ -19,7 +19,8 @@ const LEAST_COLUMNS_OF_COPY: i64 = 128;
 
 impl Emitter {
     /// Where the sums of a convolution are, whose image has such blocks: in matrices if they are of bytes,
-    /// whole blocks of channels, and of so many pixels that a register of rows is not mostly empty.
+    /// whole blocks of channels, of more than one step, and of so many pixels that a register of rows is
+    /// not mostly empty.
     pub(super) fn sums_of_conv(&self, conv: &Conv, block: Option<i64>) -> Sums {
         let has_blocks =
             block.is_some_and(|block| block >= CHANNEL_BLOCK && conv.in_channels % block == 0);
@@ -33,7 +34,10 @@ impl Emitter {
     fn may_be_matrices(&self, conv: &Conv) -> bool {
         let is_known = self.dag.limits(conv.inner).is_empty();
         let pixels = conv.output[0] * conv.output[1];
-        self.machine.matrix && conv.ty.fours && is_known && pixels >= MATRIX_ROWS
+        // With a single step, to store and to load the sums takes as long as dot products do.
+        let terms = conv.in_channels * conv.kernel[0] * conv.kernel[1];
+        let is_large = pixels >= MATRIX_ROWS && terms > CHANNEL_BLOCK;
+        self.machine.matrix && conv.ty.fours && is_known && is_large
     }
 
     /// The channels of the blocks of a copy of the image, of which a row of a matrix takes as many as it

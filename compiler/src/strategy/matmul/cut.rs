@@ -101,12 +101,18 @@ impl Emitter {
             }
             None => self.tiling(&p.described(rows, times), &work, packing, may_fetch),
         };
+        let sums = self.sums_of_product(p, rows);
+        // The cost is that of sums in vectors.
         let cycles = tiling.cycles.saturating_mul(times.unsigned_abs());
-        let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
-        self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
+        let cycles = (sums == Sums::Vectors).then_some(cycles);
+        let rule = match sums {
+            Sums::Matrices => "matrix product by products of matrices of bytes",
+            Sums::Vectors if p.ty.fours => "matrix product by dot products",
+            Sums::Vectors => "matrix product",
+        };
+        self.note(p.inner, rule, tiling.to_string(), cycles, None);
         let panel = tiling.vectors * packing.sums(p.ty.sum);
         let lanes = self.machine.sums(p.ty.sum);
-        let sums = self.sums_of_product(p, rows);
         let width = match sums {
             Sums::Vectors => self.machine.tile_columns(panel, rows, p.ty.sum),
             Sums::Matrices => self.machine.columns_of_at_most(panel, MATRIX_GRID, p.ty.sum),

@@ -375,13 +375,15 @@ fn sums_of_bytes_are_in_registers_that_are_matrices() {
     check_all(&cases, &runnable_levels_for_bytes());
 }
 
-/// Few rows, channels that are no blocks and terms that divide into no equal steps are left to dot products.
+/// Few rows, channels that are no blocks, terms of a single step and those that divide into no equal ones are
+/// left to dot products.
 #[test]
 fn other_sums_of_bytes_are_in_vectors() {
     let plain = || ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) };
     for case in [
         conv_of_blocks([1, 24, 8, 8], [32, 24, 3, 3], plain()),
         conv_of_blocks([1, 32, 3, 3], [32, 32, 3, 3], plain()),
+        conv_of_blocks([1, 16, 8, 8], [32, 16, 1, 1], ConvAttrs::of_rank(2)),
         product(1, [4, 128, 64]),
         product(1, [64, 4 * 131, 64]),
     ] {
