@@ -17,11 +17,17 @@ pub(super) struct Taps {
     count: PrimExpr,
 }
 
+/// A channel, and a tap's line and column.
+type At = [PrimExpr; 3];
+
+/// What is asked for before so many steps from one on.
+type Asked<'a> = dyn Fn(&mut Emitter, &At, &PrimExpr, i64) -> Vec<Stmt> + 'a;
+
 /// What is done for a step of a sum, whose channel and tap are given, and its number; and what is asked for
-/// before so many from one on.
+/// before.
 pub(super) struct Terms<'a> {
-    pub(super) asked: &'a dyn Fn(&mut Emitter, &[PrimExpr; 3], &PrimExpr, i64) -> Vec<Stmt>,
-    pub(super) step: &'a dyn Fn(&mut Emitter, &[PrimExpr; 3], &PrimExpr) -> Stmt,
+    pub(super) asked: &'a Asked<'a>,
+    pub(super) step: &'a dyn Fn(&mut Emitter, &At, &PrimExpr) -> Stmt,
 }
 
 /// A part of the terms: blocks of so many input channels behind a first one, and taps of a row that an
@@ -138,7 +144,7 @@ impl Emitter {
         // Taps that an instruction takes at once are not left out.
         let columns = within[1].filter(|_| part.taps == 1);
         let zero = PrimExpr::index(0);
-        let mut with_asked = |(place, number): ([PrimExpr; 3], PrimExpr), steps, stmt| {
+        let mut with_asked = |(place, number): (At, PrimExpr), steps, stmt| {
             let mut stmts = (of_step.asked)(self, &place, &number, steps);
             stmts.push(stmt);
             Stmt::seq(stmts)
