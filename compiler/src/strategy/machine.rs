@@ -24,7 +24,7 @@ pub struct Machine {
     /// widened to words before.
     pub words: bool,
     /// Whether an instruction adds the product of two matrices of bytes to sums that it keeps in a
-    /// register of their own: [`MatrixTile`](super::tile::MatrixTile).
+    /// register of their own: `strategy::tile::Sums::Matrices`.
     pub matrix: bool,
     /// Whether the lanes of a register can be of `float16`, not of `float32` that they are converted to.
     pub halves: bool,
