@@ -46,35 +46,126 @@ impl Matrices {
     }
 }
 
+/// An instruction on such registers, by their numbers.
+pub(super) enum Instruction<'a> {
+    /// Says which rows each of them has, and how long they are: before all others.
+    Configure([u8; 64]),
+    /// Gives them back, so that nobody has to save them.
+    Release,
+    /// Makes sums zero.
+    Zero(u8),
+    /// Reads rows or columns.
+    Load(u8, &'a Operand),
+    /// Adds the product of rows and columns to sums.
+    Multiply { sums: u8, left: u8, right: u8 },
+    /// Writes sums.
+    Store(u8, &'a Operand),
+}
+
+/// What a code generator writes such instructions with.
+pub(super) trait MatrixEmitter {
+    /// Why something cannot be written.
+    type Failure;
+
+    /// The function.
+    fn func(&self) -> &PrimFuncData;
+
+    /// Where it is.
+    fn place(&mut self) -> &mut Matrices;
+
+    /// Writes an instruction.
+    fn instruction(&mut self, instruction: Instruction<'_>) -> Result<(), Self::Failure>;
+
+    /// Writes any statement.
+    fn any(&mut self, stmt: &Stmt) -> Result<(), Self::Failure>;
+
+    /// Writes a statement in which the registers are used, if it is one: a block, a step of one, or what
+    /// all blocks are in for which they are configured alike.
+    fn matrices(&mut self, stmt: &Stmt) -> Result<bool, Self::Failure> {
+        match *self.place() {
+            Matrices::Unused => return Ok(false),
+            Matrices::Outside => return self.configured(stmt, |emitter| emitter.any(stmt)),
+            Matrices::InBlock => {
+                let Some(step) = Step::of_marked(self.func(), stmt) else { return Ok(false) };
+                return self.matrix_step(&step).map(|()| true);
+            }
+            Matrices::Configured => {}
+        }
+        let Some(block) = Block::of(self.func(), stmt) else { return Ok(false) };
+        for (row, column) in block.shape.each() {
+            self.instruction(Instruction::Zero(Shape::sums(row, column)))?;
+        }
+        *self.place() = Matrices::InBlock;
+        block.terms.iter().try_for_each(|stmt| self.any(stmt))?;
+        *self.place() = Matrices::Configured;
+        for ((row, column), place) in block.shape.each().zip(&block.stored) {
+            self.instruction(Instruction::Store(Shape::sums(row, column), place))?;
+        }
+        Ok(true)
+    }
+
+    /// Configures the registers around what `write` writes, if all blocks of a statement want them alike
+    /// and nobody has; whether it was written.
+    fn configured(
+        &mut self,
+        stmt: &Stmt,
+        write: impl FnOnce(&mut Self) -> Result<(), Self::Failure>,
+    ) -> Result<bool, Self::Failure> {
+        let is_outside = *self.place() == Matrices::Outside;
+        let shape = is_outside.then(|| Block::shape(self.func(), stmt)).flatten();
+        let Some(shape) = shape else { return Ok(false) };
+        self.instruction(Instruction::Configure(shape.config()))?;
+        *self.place() = Matrices::Configured;
+        write(self)?;
+        *self.place() = Matrices::Outside;
+        self.instruction(Instruction::Release)?;
+        Ok(true)
+    }
+
+    /// Writes a step.
+    fn matrix_step(&mut self, step: &Step) -> Result<(), Self::Failure> {
+        for (row, place) in step.left.iter().enumerate() {
+            self.instruction(Instruction::Load(Shape::left(row), place))?;
+        }
+        for (column, place) in step.right.iter().enumerate() {
+            self.instruction(Instruction::Load(Shape::right(column), place))?;
+        }
+        step.shape.each().try_for_each(|(row, column)| {
+            let (left, right) = (Shape::left(row), Shape::right(column));
+            self.instruction(Instruction::Multiply { sums: Shape::sums(row, column), left, right })
+        })
+    }
+}
+
 /// What the registers hold: they are configured for that.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Shape {
+struct Shape {
     /// Rows of each register of rows.
-    pub(super) rows: Vec<i64>,
+    rows: Vec<i64>,
     /// Registers of columns.
-    pub(super) columns: usize,
+    columns: usize,
     /// Bytes of a row.
-    pub(super) bytes: i64,
+    bytes: i64,
 }
 
 impl Shape {
     /// The register of the sums of a register of rows and one of columns.
-    pub(super) fn sums(row: usize, column: usize) -> u8 {
+    fn sums(row: usize, column: usize) -> u8 {
         (row * GRID + column) as u8
     }
 
     /// A register of rows.
-    pub(super) fn left(row: usize) -> u8 {
+    fn left(row: usize) -> u8 {
         (GRID * GRID + row) as u8
     }
 
     /// A register of columns.
-    pub(super) fn right(column: usize) -> u8 {
+    fn right(column: usize) -> u8 {
         (GRID * GRID + GRID + column) as u8
     }
 
     /// Each register of rows with each of columns.
-    pub(super) fn each(&self) -> impl Iterator<Item = (usize, usize)> {
+    fn each(&self) -> impl Iterator<Item = (usize, usize)> {
         let columns = self.columns;
         (0..self.rows.len()).flat_map(move |row| (0..columns).map(move |column| (row, column)))
     }
@@ -87,7 +178,7 @@ impl Shape {
 
     /// What configures the registers: palette 1, then the bytes of the rows of each register at 16, and
     /// how many rows it has at 48.
-    pub(super) fn config(&self) -> [u8; 64] {
+    fn config(&self) -> [u8; 64] {
         let mut config = [0; 64];
         config[0] = 1;
         let mut set = |register: u8, rows: i64, bytes: i64| {
@@ -119,26 +210,26 @@ pub(super) struct Operand {
 /// A step: what is loaded for each register of rows and of columns.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    pub(super) shape: Shape,
-    pub(super) left: Vec<Operand>,
-    pub(super) right: Vec<Operand>,
+    shape: Shape,
+    left: Vec<Operand>,
+    right: Vec<Operand>,
     /// The sums in memory.
     sums: BufferId,
 }
 
 /// A block of sums.
 #[derive(Clone, Debug)]
-pub(super) struct Block<'a> {
-    pub(super) shape: Shape,
+struct Block<'a> {
+    shape: Shape,
     /// What adds to the sums: loops around steps.
-    pub(super) terms: &'a [Stmt],
+    terms: &'a [Stmt],
     /// Where each register of sums is stored, in the order of [`Shape::each`].
-    pub(super) stored: Vec<Operand>,
+    stored: Vec<Operand>,
 }
 
 impl Block<'_> {
     /// The block of a statement, if it is one whose sums can be in such registers.
-    pub(super) fn of<'a>(func: &PrimFuncData, stmt: &'a Stmt) -> Option<Block<'a>> {
+    fn of<'a>(func: &PrimFuncData, stmt: &'a Stmt) -> Option<Block<'a>> {
         let Stmt::Block { name, body } = stmt else { return None };
         let Stmt::Seq(stmts) = &**body else { return None };
         let cleared: Vec<BufferId> = stmts.iter().map_while(cleared).collect();
@@ -174,7 +265,7 @@ impl Block<'_> {
 
     /// The shape that suits all blocks in a statement, if there is one and no loop is shared in it, whose
     /// iterations may run here and leave the registers as they like.
-    pub(super) fn shape(func: &PrimFuncData, stmt: &Stmt) -> Option<Shape> {
+    fn shape(func: &PrimFuncData, stmt: &Stmt) -> Option<Shape> {
         let mut is_shared = false;
         stmt.walk(&mut |stmt| {
             is_shared |= matches!(stmt, Stmt::For { kind: ForKind::Parallel, .. });
@@ -308,7 +399,7 @@ impl Leaf {
 
 impl Step {
     /// The step of a loop that is marked as one.
-    pub(super) fn of_marked(func: &PrimFuncData, stmt: &Stmt) -> Option<Step> {
+    fn of_marked(func: &PrimFuncData, stmt: &Stmt) -> Option<Step> {
         match stmt {
             Stmt::For { annotations, .. } if annotations.contains_key(MATRIX_STEP) => {
                 Step::of(func, stmt)

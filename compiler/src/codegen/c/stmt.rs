@@ -10,6 +10,7 @@ use super::text::{Piece, Prec, comment_text, signature};
 use crate::codegen::kernel::{
     NOT_VECTORIZED, Place, first_position, local_bytes, local_elements, unlowered, uses,
 };
+use crate::codegen::matrix::MatrixEmitter;
 use crate::ir::DType;
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, PrimType, Stmt, VarId};
 

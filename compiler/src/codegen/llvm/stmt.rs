@@ -10,6 +10,7 @@ use inkwell::values::{
 
 use super::kernel::{Emitter, Registers, Result, Scope, field, pointer_param, with_lanes};
 use crate::codegen::kernel::{NOT_VECTORIZED, Place, RegisterParts, local_bytes, unlowered, uses};
+use crate::codegen::matrix::MatrixEmitter;
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
 
 /// Alignment of local buffers in bytes.
