@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::{
-    Affine, BufferId, ForKind, MATRIX_BYTES, MATRIX_ROWS, MATRIX_STEP, MATRIX_SUMS, PrimExpr,
-    PrimFuncData, Stmt, VarId,
+    Affine, BufferId, ForKind, MATRIX_BYTES, MATRIX_GRID, MATRIX_ROWS, MATRIX_STEP, MATRIX_SUMS,
+    PrimExpr, PrimFuncData, Stmt, VarId,
 };
 
-/// Registers of rows, and of columns: as many times as many hold sums.
-const GRID: usize = 2;
+/// Registers of rows, and of columns, as numbers of registers are.
+const GRID: usize = MATRIX_GRID as usize;
 
 /// Bytes of one term of all columns: four of each, side by side.
 const FOUR: i64 = 4;
@@ -498,7 +498,7 @@ impl Step {
 /// The rows of each register and how far behind the first element its own are, and the bytes from one row
 /// to the next, of loops over rows, innermost first: extents, and bytes from one iteration to the next.
 fn registers_of_rows(loops: &[(i64, i64)]) -> Option<(Vec<(i64, i64)>, i64)> {
-    let most = GRID as i64;
+    let most = MATRIX_GRID;
     match *loops {
         [] => Some((vec![(1, 0)], MATRIX_BYTES)),
         [(count, stride)] => {

@@ -14,7 +14,7 @@ use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::is_narrow;
 use crate::te::StageId;
 use crate::tir::{BufferId, ForKind, MATRIX_SUMS, PrimExpr, Stmt};
-pub(super) use matrix::{MATRIX_GRID, MOST_MATRIX_ROWS, divisor_of_steps, matrix_step};
+pub(super) use matrix::{MOST_MATRIX_ROWS, divisor_of_steps, matrix_step};
 pub(super) use spilled::Spilled;
 
 /// Bytes that are multiplied with as many others and added to one sum by an instruction.

@@ -48,7 +48,7 @@ pub(crate) use parse::{ParsedFunc, parse_at};
 pub(crate) use print::print_as;
 pub use print::print_with_errors;
 pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};
-pub(crate) use stmt::{MATRIX_BYTES, MATRIX_ROWS, MATRIX_STEP, MATRIX_SUMS};
+pub(crate) use stmt::{MATRIX_BYTES, MATRIX_GRID, MATRIX_ROWS, MATRIX_STEP, MATRIX_SUMS};
 pub use ty::PrimType;
 pub use verify::{VerifyError, verify};
 

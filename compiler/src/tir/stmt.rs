@@ -51,6 +51,9 @@ pub(crate) const MATRIX_ROWS: i64 = 16;
 /// Bytes of a row of such a matrix.
 pub(crate) const MATRIX_BYTES: i64 = 64;
 
+/// Registers of rows of a tile, and of columns: as many times as many hold sums, of the eight there are.
+pub(crate) const MATRIX_GRID: i64 = 2;
+
 /// Annotations of a loop by key, for schedules and printers.
 pub type Annotations = BTreeMap<String, String>;
 

@@ -6,10 +6,11 @@ use crate::ir::BufferSpec;
 use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::nest::block;
-use crate::strategy::tile::{ColumnRun, FOUR, MATRIX_GRID, Sums, steps};
+use crate::strategy::tile::{ColumnRun, FOUR, Sums, steps};
 use crate::strategy::tiling::{Run, Tiling, Work, tile_runs};
 use crate::strategy::winograd::algorithm_tunable;
 use crate::target::CHANNEL_BLOCK;
+use crate::tir::MATRIX_GRID;
 
 /// How a direct convolution is cut.
 pub(super) struct Cut {

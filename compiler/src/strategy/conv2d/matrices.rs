@@ -8,11 +8,11 @@ use super::Conv;
 use crate::ir::BufferSpec;
 use crate::strategy::conv2d::around;
 use crate::strategy::emit::Emitter;
-use crate::strategy::tile::{MATRIX_GRID, MOST_MATRIX_ROWS, Sums};
+use crate::strategy::tile::{MOST_MATRIX_ROWS, Sums};
 use crate::strategy::tiling::Run;
 use crate::strategy::turn::lanes_of;
 use crate::target::CHANNEL_BLOCK;
-use crate::tir::{MATRIX_BYTES, MATRIX_ROWS, Stmt};
+use crate::tir::{MATRIX_BYTES, MATRIX_GRID, MATRIX_ROWS, Stmt};
 
 /// Fewest output channels for which an image is copied into wider blocks.
 const LEAST_COLUMNS_OF_COPY: i64 = 128;

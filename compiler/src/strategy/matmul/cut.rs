@@ -5,10 +5,9 @@ use crate::ir::{BufferSpec, DType};
 use crate::strategy::emit::Emitter;
 use crate::strategy::fetch::Fetch;
 use crate::strategy::machine::{MAX_TILE_ROWS, Machine};
-use crate::strategy::tile::{
-    ColumnRun, FOUR, MATRIX_GRID, MOST_MATRIX_ROWS, Sums, divisor_of_steps, steps,
-};
+use crate::strategy::tile::{ColumnRun, FOUR, MOST_MATRIX_ROWS, Sums, divisor_of_steps, steps};
 use crate::strategy::tiling::{IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Tiling, Work};
+use crate::tir::MATRIX_GRID;
 
 /// Tiles that ask for the next panel if the number of rows is known at run time alone: as many as runs
 /// of more than a few rows have.

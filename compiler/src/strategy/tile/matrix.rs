@@ -6,10 +6,9 @@
 //! registers of sums, two of rows and two of columns, no operand is read twice in a step.
 
 use super::{FOUR, Spilled, Tile};
-use crate::tir::{ForKind, MATRIX_BYTES, MATRIX_ROWS, MATRIX_STEP, PrimExpr, Stmt, VarId};
-
-/// Registers of rows of a tile, and of columns.
-pub(in crate::strategy) const MATRIX_GRID: i64 = 2;
+use crate::tir::{
+    ForKind, MATRIX_BYTES, MATRIX_GRID, MATRIX_ROWS, MATRIX_STEP, PrimExpr, Stmt, VarId,
+};
 
 /// Fewest steps of dot products that are worth one of matrices.
 const LEAST_STEPS: i64 = 4;
