@@ -62,6 +62,29 @@ pub trait Parallel {
         let _ = workers;
         inference();
     }
+
+    /// Calls `task` as [`run`](Self::run) does, with the number of a worker: below `times`, and no
+    /// other one's at the same time. Says whether it did, and then all that the loop has is done.
+    ///
+    /// What has no numbers for its threads leaves it at that.
+    #[doc(hidden)]
+    fn run_numbered(&self, times: usize, task: &Numbered<'_>) -> bool {
+        let _ = (times, task);
+        false
+    }
+}
+
+/// A loop that workers share who have numbers.
+#[doc(hidden)]
+#[cfg_attr(not(feature = "std"), expect(dead_code, reason = "only the pool has numbers"))]
+pub struct Numbered<'a>(&'a Shared);
+
+#[cfg(feature = "std")]
+impl Numbered<'_> {
+    /// Does what is left of the loop.
+    pub(crate) fn call(&self, worker: usize) {
+        self.0.work(worker);
+    }
 }
 
 /// The calling thread alone.
@@ -96,7 +119,11 @@ impl Team<'_> {
     pub(crate) unsafe fn run(&self, body: Body, argument: *mut c_void, count: i64) {
         let shared = Shared::new(body, argument, count, self.workers);
         if self.workers > 1 && shared.chunks > 1 {
-            self.executor.run(self.workers.min(shared.chunks), &|| shared.task());
+            let workers = self.workers.min(shared.chunks);
+            if self.executor.run_numbered(workers, &Numbered(&shared)) {
+                return;
+            }
+            self.executor.run(workers, &|| shared.task());
         }
         // Whatever the executor has left, or all of it.
         shared.task();
@@ -115,8 +142,9 @@ impl Team<'_> {
 /// the others have left of theirs. So what a loop reads is mostly what the same worker has written in
 /// the loop before: from the cache of another core it takes some ten times as long.
 ///
-/// What each worker reads is one line of memory, and what it counts is in another one.
-#[repr(C, align(64))]
+/// All read the first line of memory, which nobody writes to; what is counted is in lines of its own. A
+/// line that two cores write to goes from one to the other each time.
+#[repr(C)]
 struct Shared {
     body: Body,
     argument: *mut c_void,
@@ -125,15 +153,16 @@ struct Shared {
     /// How many parts there are, at least 1.
     parts: usize,
     workers: usize,
-    /// Tasks that have begun: each is a worker of its own.
-    begun: AtomicUsize,
     /// How many chunks of each part somebody has claimed, or more if there are no more.
-    claimed: Claimed,
+    claimed: [Counter; MOST_PARTS],
+    /// Tasks without a number that have begun: each is a worker of its own.
+    begun: Counter,
 }
 
-/// Counters in lines of their own.
-#[repr(align(64))]
-struct Claimed([AtomicUsize; MOST_PARTS]);
+/// A counter in a line of its own. Processors fetch lines in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter(AtomicUsize);
 
 // SAFETY: the argument goes to other threads only as the kernel promises that it may: see
 // `Team::run`.
@@ -149,23 +178,25 @@ impl Shared {
             chunks,
             parts: workers.min(chunks).clamp(1, MOST_PARTS),
             workers,
-            begun: AtomicUsize::new(0),
-            claimed: Claimed([const { AtomicUsize::new(0) }; MOST_PARTS]),
+            claimed: Default::default(),
+            begun: Counter::default(),
         }
     }
 
-    /// Runs chunks until none is left.
+    /// Runs chunks until none is left, as a worker whose number is how many came before.
     fn task(&self) {
         // What one task writes another one need not see: executors hand on all writes when a call
         // has returned.
-        let worker = take(&self.begun);
-        if worker >= self.workers {
-            return;
+        let worker = take(&self.begun.0);
+        if worker < self.workers {
+            self.work(worker);
         }
-        // The worker's number is how many came before, in this loop.
-        let first = place().unwrap_or(worker);
+    }
+
+    /// Runs chunks until none is left, those of the worker's own part first.
+    fn work(&self, worker: usize) {
         for place in 0..self.parts {
-            self.finish_part((first + place) % self.parts, worker);
+            self.finish_part((worker + place) % self.parts, worker);
         }
     }
 
@@ -173,7 +204,7 @@ impl Shared {
     fn finish_part(&self, part: usize, worker: usize) {
         let (first, end) = chunk_of(self.chunks as i64, self.parts, part);
         let (first, count) = (first as usize, (end - first) as usize);
-        let claimed = &self.claimed.0[part];
+        let claimed = &self.claimed[part].0;
         // Parts that are done are looked at, not written to: others look at them as well.
         while claimed.load(Ordering::Relaxed) < count {
             let place = take(claimed);
@@ -186,14 +217,6 @@ impl Shared {
             unsafe { (self.body)(self.argument, begin, end, worker) };
         }
     }
-}
-
-/// The number of the calling thread among those that run tasks, if it has one that stays.
-fn place() -> Option<usize> {
-    #[cfg(feature = "std")]
-    return crate::threads::place();
-    #[cfg(not(feature = "std"))]
-    None
 }
 
 /// Counts one further, and returns what the count was.

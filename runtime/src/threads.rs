@@ -28,7 +28,7 @@ use std::time::Instant;
 use std::vec::Vec;
 
 use crate::abi::{Body, ParallelFor};
-use crate::parallel::{Parallel, Team, chunk_of, chunks};
+use crate::parallel::{Numbered, Parallel, Team, chunk_of, chunks};
 use sync::{
     AtomicBool, AtomicU32, AtomicUsize, Builder, Cell, JoinHandle, park, spin_loop, yield_now,
 };
@@ -43,16 +43,6 @@ const MAX_WORKERS: usize = 1023;
 /// How often a worker looks for work before it looks at anything else, and how often a caller looks
 /// for the end of a chunk before it lets other threads run: a few microseconds.
 const SPINS: usize = if cfg!(all(loom, test)) { 1 } else { 256 };
-
-std::thread_local! {
-    /// The worker of a pool that this thread is, while it runs a task.
-    static PLACE: core::cell::Cell<Option<usize>> = const { core::cell::Cell::new(None) };
-}
-
-/// The worker of a pool that the calling thread is, if it runs a task.
-pub(crate) fn place() -> Option<usize> {
-    PLACE.get()
-}
 
 /// How far a loop is: chunks that others than the caller are at (10 bits), chunks that nobody has
 /// claimed (12 bits), and below which number a worker may claim one (10 bits).
@@ -363,14 +353,27 @@ impl Parallel for ThreadPool {
         ThreadPool::workers(self)
     }
 
-    fn run(&self, times: usize, task: &(dyn Fn() + Sync)) {
+    fn run_numbered(&self, times: usize, task: &Numbered<'_>) -> bool {
         unsafe extern "C" fn call(task: *mut c_void, begin: i64, end: i64, worker: usize) {
+            // SAFETY: `run_numbered` hands over a pointer to such a task, and stays until it is done.
+            let task = unsafe { &*task.cast::<Numbered<'_>>() };
+            (begin..end).for_each(|_| task.call(worker));
+        }
+
+        let workers = times.clamp(1, ThreadPool::workers(self));
+        let argument = ptr::from_ref(task).cast_mut().cast();
+        // SAFETY: `call` takes what `argument` points at, which is `Sync`, on any thread and for any
+        // range. A task that panics ends the program.
+        unsafe { self.shared.run(workers, call, argument, times as i64) };
+        true
+    }
+
+    fn run(&self, times: usize, task: &(dyn Fn() + Sync)) {
+        unsafe extern "C" fn call(task: *mut c_void, begin: i64, end: i64, _worker: usize) {
             // SAFETY: `run` below hands over a pointer to such a reference, and stays until the loop
             // is done. What is called is `Sync`.
             let task = unsafe { *task.cast::<&(dyn Fn() + Sync)>() };
-            let before = PLACE.replace(Some(worker));
             (begin..end).for_each(|_| task());
-            PLACE.set(before);
         }
 
         let workers = times.clamp(1, ThreadPool::workers(self));
