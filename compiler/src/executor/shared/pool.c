@@ -25,8 +25,11 @@ static struct {
     i64 count;
     i64 chunks;
     i64 parts;
-    /* How many chunks of each part somebody has claimed, or more if there are no more. */
-    i64 claimed[THREADS];
+    /* How many chunks of each part somebody has claimed, or more if there are no more: each in a line
+       of memory of its own. */
+    struct {
+        i64 chunks __attribute__((aligned(128)));
+    } claimed[THREADS];
 } loop;
 
 static struct {
@@ -50,7 +53,7 @@ static void finish_part(i64 part, usize worker) {
     const i64 size = loop.chunks / loop.parts, longer = loop.chunks % loop.parts;
     const i64 first = part * size + (part < longer ? part : longer);
     const i64 count = size + (part < longer);
-    i64 *const claimed = &loop.claimed[part];
+    i64 *const claimed = &loop.claimed[part].chunks;
     while (__atomic_load_n(claimed, __ATOMIC_RELAXED) < count) {
         const i64 chunk = __atomic_fetch_add(claimed, 1, __ATOMIC_RELAXED);
         if (chunk < count)
@@ -138,7 +141,7 @@ static void run_loop(void *unused, niello_body *body, void *argument, i64 count)
     loop.body = body, loop.argument = argument, loop.count = count, loop.chunks = chunks;
     loop.parts = chunks < pool.workers ? chunks : pool.workers;
     for (i64 part = 0; part < loop.parts; part++)
-        __atomic_store_n(&loop.claimed[part], 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&loop.claimed[part].chunks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&loop.state, pool.workers * LIMIT + (unsigned)(loop.parts - 1) * LEFT,
                      __ATOMIC_RELEASE);
     share(0);
