@@ -55,7 +55,7 @@ pub(crate) use winograd::is_algorithm;
 pub(crate) use winograd::{algorithm_workload, measured_algorithms};
 
 pub use machine::Machine;
-pub(crate) use machine::{MIDDLE_RATE, PER_CYCLE, Products};
+pub(crate) use machine::{PER_CYCLE, Products};
 use nest::Padding;
 pub(crate) use tiling::{Order, Tiling, Work};
 

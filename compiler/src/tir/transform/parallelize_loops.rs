@@ -12,6 +12,7 @@ use crate::strategy::Machine;
 use crate::tir::{
     Bounds, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt, VarId,
 };
+use cost::{Costs, Site};
 use independence::{conflicts, is_written_first};
 use rows::Rows;
 
@@ -70,8 +71,9 @@ pub fn parallelize_loops(mut func: PrimFunc, _module: &IRModule, cx: &PassContex
     }
     let threads = i64::try_from(threads).unwrap_or(i64::MAX);
     let min_share = cx.get(&PARALLEL_MIN_SHARE).max(1) as f64;
-    let planner = Planner { func: &func, machine: Machine::of(cx.target()), threads, min_share };
-    let plan = planner.stmt(&func.body, &Bounds::new(), 1);
+    let costs = Costs::of(&func, Machine::of(cx.target()));
+    let planner = Planner { func: &func, costs, threads, min_share };
+    let plan = planner.stmt(&func.body, &Bounds::new(), &Site::default());
     let chosen: BTreeMap<usize, Chosen> = (plan.loops.into_iter())
         .map(|chosen| (std::ptr::from_ref(chosen.head).addr(), chosen))
         .collect();
@@ -116,7 +118,7 @@ struct Plan<'a> {
 
 struct Planner<'a> {
     func: &'a PrimFuncData,
-    machine: Machine,
+    costs: Costs<'a>,
     threads: i64,
     /// Fewest cycles of a thread's share.
     min_share: f64,
@@ -156,13 +158,17 @@ fn nest(mut stmt: &Stmt) -> Vec<Level<'_>> {
 }
 
 impl<'a> Planner<'a> {
-    /// The best plan for a statement that runs once in `lanes` iterations of vectorized loops.
-    fn stmt(&self, stmt: &'a Stmt, bounds: &Bounds, lanes: i64) -> Plan<'a> {
-        let own = cost::of_own(self.func, self.machine, stmt, lanes);
+    /// The best plan for a statement.
+    fn stmt(&self, stmt: &'a Stmt, bounds: &Bounds, site: &Site) -> Plan<'a> {
+        let own = self.costs.of_own(stmt, site);
         let mut plan = Plan { serial: own, best: own, loops: Vec::new(), missed: None };
         let Stmt::For { var, min, extent, kind, annotations: _, body } = stmt else {
+            let inside = match stmt {
+                Stmt::Let { var, value, .. } => Some(site.with(*var, value)),
+                _ => None,
+            };
             stmt.for_each_child(&mut |child| {
-                let inner = self.stmt(child, bounds, lanes);
+                let inner = self.stmt(child, bounds, inside.as_ref().unwrap_or(site));
                 plan.serial += inner.serial;
                 plan.best += inner.best;
                 plan.loops.extend(inner.loops);
@@ -176,12 +182,13 @@ impl<'a> Planner<'a> {
         if let Some(min) = min.as_int().filter(|_| count > 0) {
             inside.insert(*var, Range { min, max: min.saturating_add(count - 1) });
         }
-        let inner = self.stmt(body, &inside, cost::lanes(*kind, count, lanes));
+        let inner = self.stmt(body, &inside, &site.inside(*var, *kind, count));
         if *kind == ForKind::Vectorized {
             return Plan { best: inner.serial, loops: Vec::new(), ..inner };
         }
-        plan.serial = count as f64 * (inner.serial + cost::PER_ITERATION);
-        plan.best = count as f64 * (inner.best + cost::PER_ITERATION);
+        let counter = if *kind == ForKind::Unrolled { 0.0 } else { cost::PER_ITERATION };
+        plan.serial = count as f64 * (inner.serial + counter);
+        plan.best = count as f64 * (inner.best + counter);
         plan.loops = inner.loops;
         plan.missed = inner.missed;
         if plan.serial < 2.0 * self.min_share {
@@ -238,7 +245,7 @@ impl<'a> Planner<'a> {
     /// A loop over channels that is divided by rows of their image, and the cycles.
     fn by_rows(&self, head: &'a Stmt, serial: f64, bounds: &Bounds) -> Option<(f64, Chosen<'a>)> {
         let rows = Rows::of(head, self.threads)?;
-        rows.are_of_channels(self.func, head).then_some(())?;
+        rows.are_of_channels(self.func, head, self.threads).then_some(())?;
         let (row, body) = rows.of_one(self.func, head)?;
         let private = conflicts(self.func, (row, rows.min, rows.count), &body, bounds)?;
         let mut inside = bounds.clone();

@@ -17,6 +17,10 @@ const PARTS: i64 = 4;
 /// Bytes of images for each byte of weights, of which each thread reads all.
 const IMAGES: u64 = 2;
 
+/// Fewest bytes of one channel block that a thread has side by side. Processors fetch lines ahead, up to
+/// the end of a page: of shorter runs, many of these are another thread's.
+const RUN: u64 = 4096;
+
 /// Loops over the rows of an image, which make up the body of a loop over its channels.
 pub(super) struct Rows {
     /// Their variables.
@@ -100,10 +104,11 @@ impl Rows {
         })
     }
 
-    /// Whether the loop goes over channels, which weights have, and what is read and written by rows is
-    /// so much more than the weights that it matters where it is.
-    pub(super) fn are_of_channels(&self, func: &PrimFuncData, head: &Stmt) -> bool {
-        let Stmt::For { var: channel, body, .. } = head else { return false };
+    /// Whether the loop goes over channels, which weights have, what is read and written by rows is
+    /// so much more than the weights that it matters where it is, and each of so many threads has enough
+    /// of it side by side.
+    pub(super) fn are_of_channels(&self, func: &PrimFuncData, head: &Stmt, threads: i64) -> bool {
+        let Stmt::For { var: channel, extent, body, .. } = head else { return false };
         let (mut of_channel, mut of_row) = (BTreeSet::from([*channel]), self.vars.clone());
         body.walk(&mut |stmt| {
             if let Stmt::Let { var, value, .. } = stmt {
@@ -134,6 +139,8 @@ impl Rows {
                 });
             });
         });
+        let rows = extent.as_int().unwrap_or(1).saturating_mul(self.count).max(1).unsigned_abs();
+        let of_thread = self.of_thread(threads).unsigned_abs();
         let (mut images, mut weights, mut has_channels) = (0u64, 0u64, false);
         for param in &func.params {
             let Some(&[by_channel, by_row]) = accesses.get(&param.buffer) else { continue };
@@ -141,6 +148,9 @@ impl Rows {
             match by_row {
                 true => images = images.saturating_add(bytes),
                 false => weights = weights.saturating_add(bytes),
+            }
+            if by_row && by_channel && (bytes / rows).saturating_mul(of_thread) < RUN {
+                return false;
             }
             has_channels |= param.kind == ParamKind::Constant && by_channel && !by_row;
         }

@@ -8,20 +8,20 @@ fn depthwise(rows: i64, input: &str, weight: &str, weights: i64) -> String {
     let run = |name: &str, first: i64, last: i64| {
         format!(
             "for y{name} in serial({rows}) {{ for c{name} in serial({count}) {{
-               out[o * 512 + y{name} * 16 + c{name} + {first}] =
-                 x[o * 640 + ({row}) * 16 + c{name} + {first}] * w[{weight}] }} }}",
+               out[o * 4096 + y{name} * 128 + c{name} + {first}] =
+                 x[o * 5120 + ({row}) * 128 + c{name} + {first}] * w[{weight}] }} }}",
             count = last - first,
             row = input.replace('y', &format!("y{name}")),
             weight = weight.replace('y', &format!("y{name}")),
         )
     };
     format!(
-        "prim_func @f(x: input float32[2560], w: const float32[{weights}],
-                      out: output float32[2048]) {{
+        "prim_func @f(x: input float32[20480], w: const float32[{weights}],
+                      out: output float32[16384]) {{
            for o in serial(4) {{ {} {} }}
          }}",
-        run("", 0, 10),
-        run("_1", 10, 16),
+        run("", 0, 80),
+        run("_1", 80, 128),
     )
 }
 
@@ -41,11 +41,13 @@ fn channels_are_divided_by_rows_of_an_image() {
     let text = depthwise(32, "y + 1", "o", 4);
     assert_eq!(by_rows(&text, 2), rows(8));
     assert_eq!(by_rows(&text, 4), rows(8));
+    // Each of eight threads would have 2 KB of each channel: the runs of columns are divided instead.
+    assert_eq!(by_rows(&text, 8), [("y".to_owned(), 32), ("y_1".to_owned(), 32)]);
     // Fewer than four rows are not worth it, nor is a division that leaves a thread with more than half.
     assert_eq!(by_rows(&depthwise(7, "y", "o", 4), 2), [("o".to_owned(), 4)]);
     assert_eq!(by_rows(&depthwise(9, "y", "o", 4), 2), [("o".to_owned(), 4)]);
     // Weights that are as large as the image; none that belong to a channel; those of a row.
-    assert_eq!(by_rows(&depthwise(32, "y", "o", 4096), 2), [("o".to_owned(), 4)]);
+    assert_eq!(by_rows(&depthwise(32, "y", "o", 32768), 2), [("o".to_owned(), 4)]);
     assert_eq!(by_rows(&depthwise(32, "y", "0", 4), 2), [("o".to_owned(), 4)]);
     assert_eq!(by_rows(&depthwise(32, "y", "o * 32 + y", 128), 2), [("o".to_owned(), 4)]);
 }
@@ -54,8 +56,8 @@ fn channels_are_divided_by_rows_of_an_image() {
 fn rows_that_need_each_other_are_not_divided() {
     // The second run reads what the first has stored, of the row before.
     let text = depthwise(32, "y", "o", 4).replacen(
-        "x[o * 640 + (y_1) * 16 + c_1 + 10]",
-        "out[o * 512 + max(y_1 - 1, 0) * 16 + 9]",
+        "x[o * 5120 + (y_1) * 128 + c_1 + 80]",
+        "out[o * 4096 + max(y_1 - 1, 0) * 128 + 79]",
         1,
     );
     assert!(text.contains("max(y_1 - 1, 0)"));
@@ -81,7 +83,7 @@ fn parts_of_rows_compute_the_same() {
             let numbers = |count: usize| {
                 (0..count).flat_map(|i| (i as f32 / 7.0).sin().to_le_bytes()).collect::<Vec<u8>>()
             };
-            let mut args = [numbers(2560), numbers(4), vec![0; 4 * 2048]];
+            let mut args = [numbers(20480), numbers(4), vec![0; 4 * 16384]];
             interpret(func, &mut args, &[]).unwrap();
             args
         };
