@@ -189,6 +189,7 @@ fn implementation(
                 analyses: &[#(#pass::AnalysisRef::of::<#analyses>()),*],
                 summary: #summary,
                 holds: #holds,
+                declared_in: ::core::module_path!(),
             });
 
             impl #pass::PassBody for #ty {

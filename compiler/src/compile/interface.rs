@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::growing::States;
 use super::model::{Contents, Model};
@@ -11,7 +12,7 @@ use crate::diagnostics::{Problem, Report, Setting};
 use crate::executor::aot::{CacheUse, Code, KernelFunctions};
 use crate::executor::{CompiledModel, Program, RunTimeSizes, TensorInfo, Units};
 use crate::graph::module_hash;
-use crate::ir::{Digest, Dim, IRModule};
+use crate::ir::{Digest, Dim, FuncType, IRModule, Type};
 use crate::memory::MemoryPlan;
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
 use crate::options::CompileOptions;
@@ -272,5 +273,44 @@ mod tests {
         assert_eq!(kept, [property("a", 3), property("c", 5)]);
         let many = bounded((0..3 * MAX_PROPERTIES).map(|_| property("", 1)).collect());
         assert_eq!(many.len(), MAX_PROPERTIES);
+    }
+}
+
+/// Checks that passes have left the model's inputs and outputs as they were.
+///
+/// # Errors
+///
+/// `main` takes or gives something else: other code would be called through the bindings.
+pub(super) fn check_kept(before: &FuncType, module: &IRModule) -> Result<(), Report> {
+    // A module without it is refused elsewhere.
+    let Some(main) = module.function("main") else { return Ok(()) };
+    let after = main.func_type();
+    let [old, new] = [before, &after].map(|ty| ty.params.iter().chain([&ty.ret]));
+    if before.params.len() == after.params.len() && old.zip(new).all(|(old, new)| fits(old, new)) {
+        return Ok(());
+    }
+    let [before, after] = [before, &after].map(|ty| Type::Func(Arc::new(ty.clone())));
+    Err(Problem::new(format!(
+        "the passes have changed the type of `main` from {before} to {after}"
+    ))
+    .help("a pass that was added did this; the inputs and outputs of a model must stay as they are")
+    .into())
+}
+
+/// Whether a value of one type can be of the other: extents that are symbols may have become known.
+fn fits(old: &Type, new: &Type) -> bool {
+    match (old, new) {
+        (Type::Tensor(old), Type::Tensor(new)) => {
+            let mut dims = old.shape.iter().zip(new.shape.iter());
+            let may_be_equal = |(old, new): (&Dim, &Dim)| match (old.as_const(), new.as_const()) {
+                (Some(old), Some(new)) => old == new,
+                _ => true,
+            };
+            old.dtype == new.dtype && old.shape.rank() == new.shape.rank() && dims.all(may_be_equal)
+        }
+        (Type::Tuple(old), Type::Tuple(new)) => {
+            old.len() == new.len() && old.iter().zip(new.iter()).all(|(old, new)| fits(old, new))
+        }
+        (old, new) => old == new,
     }
 }

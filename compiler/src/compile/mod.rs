@@ -29,6 +29,7 @@ use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
 };
 use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSize, RunTimeSizes};
+use crate::graph::Function;
 use crate::ir::{DType, IRModule, Span, TensorType};
 use crate::memory::{self, MemoryPlan};
 use crate::options::{CompileOptions, Executor, Numerics};
@@ -112,7 +113,11 @@ pub fn compile(
     }
     // First, as a compiler may be missing, or be one for another machine.
     let generator = Generator::of(options)?.digest();
+    let declared = imported.module.function("main").map(Function::func_type);
     let module = stages.run("passes", || passes.run(imported.module))?;
+    if let Some(declared) = declared {
+        interface::check_kept(&declared, &module)?;
+    }
     let unit = units::program(
         model,
         options,

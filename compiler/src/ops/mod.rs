@@ -37,9 +37,9 @@ pub(crate) use compute::broadcast;
 pub use compute::{Compute, ComputeError, Stages};
 pub use context::{EvalError, InferArg, InferCx};
 pub use eval::EvalCx;
-pub(crate) use layouts::{compute, infer};
 pub(crate) use registered::ambiguous;
 pub use registered::{OpEntry, assert_name_is_free, registered};
+pub(crate) use registered::{compute, infer};
 pub use relation::DTypes;
 pub use table::all;
 
@@ -250,6 +250,11 @@ impl Op {
     /// The operator of a definition.
     pub const fn new(def: &'static OpDef) -> Op {
         Op(def)
+    }
+
+    /// Whether another crate has the definition.
+    pub(crate) fn is_registered(self) -> bool {
+        all().binary_search_by(|def| def.name.cmp(self.name)).is_err()
     }
 
     /// Whether this is the operator of that definition: `op.is(&nn::CONV2D)`.

@@ -1,10 +1,16 @@
 //! Operators that other crates define.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-use super::{Op, OpDef, table};
+use super::{Compute, ComputeError, InferCx, Op, OpDef, Stages, layouts, table};
 use crate::diagnostics::Origin;
+use crate::graph::TypeError;
+use crate::ir::Type;
+use crate::pass::panic_message;
+use crate::te::{StageId, StageKind, lower_to_blocks};
+use crate::tir::ParamKind;
 
 /// An operator of another crate; [`register_op!`](crate::register_op) makes one.
 pub struct OpEntry {
@@ -90,4 +96,49 @@ pub(crate) fn ambiguous(name: &str) -> Option<String> {
     let mut origins: Vec<String> = entries.iter().map(|entry| entry.origin.to_string()).collect();
     origins.sort();
     Some(origins.join(" and at "))
+}
+
+/// The type of a call.
+pub(crate) fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    if !Op::new(cx.op).is_registered() {
+        return layouts::infer(cx);
+    }
+    catch_unwind(AssertUnwindSafe(|| layouts::infer(cx))).unwrap_or_else(|payload| {
+        let message = panic_message(&*payload);
+        Err(TypeError::new(format!("the type relation of `{}` panicked: {message}", cx.op.name)))
+    })
+}
+
+/// The stages of a call. Those of another crate's operator are checked, as what is wrong with them would
+/// come up far from here, or not at all.
+pub(crate) fn compute(cx: &mut Compute<'_>) -> Stages {
+    if !cx.op.is_registered() {
+        return layouts::compute(cx);
+    }
+    let op = cx.op;
+    let error = |what: String| ComputeError(format!("the tensor expression of `{op}` {what}"));
+    let stages = catch_unwind(AssertUnwindSafe(|| layouts::compute(cx)))
+        .map_err(|payload| error(format!("panicked: {}", panic_message(&*payload))))??;
+    if stages.len() != cx.results.len() {
+        let (made, wanted) = (stages.len(), cx.results.len());
+        return Err(error(format!("has {made} stages for {wanted} results")));
+    }
+    for (&stage, (shape, dtype)) in stages.iter().zip(cx.results) {
+        let (made, of) = (cx.dag.shape(stage), cx.dag.dtype(stage));
+        if (made, of) != (shape, *dtype) {
+            return Err(error(format!(
+                "is {of} of {made:?}, where the type is {dtype} of {shape:?}"
+            )));
+        }
+    }
+    let is_placeholder = |id: &StageId| cx.dag.stages[*id].kind == StageKind::Placeholder;
+    let inputs = cx.dag.ids().filter(is_placeholder).map(|id| (id, ParamKind::Input));
+    let outputs = stages.iter().filter(|id| !is_placeholder(id)).map(|&id| (id, ParamKind::Output));
+    let params: BTreeMap<StageId, ParamKind> = inputs.chain(outputs).collect();
+    if params.values().any(|kind| *kind == ParamKind::Output) {
+        let params: Vec<(StageId, ParamKind)> = params.into_iter().collect();
+        lower_to_blocks(cx.dag, &params)
+            .map_err(|problem| error(format!("is wrong: {problem}")))?;
+    }
+    Ok(stages)
 }

@@ -217,7 +217,7 @@ impl PassError {
 }
 
 /// The message of a panic, if it has one.
-pub(super) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let message = payload
         .downcast_ref::<&str>()
         .map(|message| (*message).to_owned())

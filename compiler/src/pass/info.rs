@@ -151,6 +151,7 @@ pub struct PassInfo {
     summary: Cow<'static, str>,
     holds: Option<fn(&IRModule) -> bool>,
     options: Cow<'static, str>,
+    declared_in: &'static str,
 }
 
 /// A list, which may be a constant.
@@ -188,6 +189,8 @@ pub struct StaticPassInfo {
     pub summary: &'static str,
     /// Whether the module already has what the pass would establish.
     pub holds: Option<fn(&IRModule) -> bool>,
+    /// The path of the Rust module that declares it.
+    pub declared_in: &'static str,
 }
 
 impl PassInfo {
@@ -218,6 +221,7 @@ impl PassInfo {
             summary: Cow::Borrowed(""),
             holds: None,
             options: Cow::Borrowed(""),
+            declared_in: "",
         })
     }
 
@@ -243,6 +247,7 @@ impl PassInfo {
             summary: Cow::Borrowed(info.summary),
             holds: info.holds,
             options: Cow::Borrowed(""),
+            declared_in: info.declared_in,
         }
     }
 
@@ -398,6 +403,18 @@ impl PassInfo {
     /// Which results of earlier passes, and which analyses, still hold after this pass.
     pub fn preserves(&self) -> &Preserves {
         &self.preserves
+    }
+
+    /// As if niello itself declared the pass.
+    #[cfg(test)]
+    pub(super) fn as_niellos(mut self) -> PassInfo {
+        self.declared_in = module_path!();
+        self
+    }
+
+    /// Whether niello itself declares the pass by an attribute. What others make is verified.
+    pub(super) fn is_niellos(&self) -> bool {
+        self.declared_in.split("::").next() == Some(env!("CARGO_CRATE_NAME"))
     }
 
     /// One line about what the pass does; may be empty.

@@ -61,6 +61,7 @@ pub use analysis::{
 pub use builder::{DEFAULT_CONTEXT_OPT_LEVEL, MAX_OPT_LEVEL, PassContextBuilder};
 pub use config::{ConfigEntry, ConfigKey, ConfigValue, list_configs};
 pub use context::{PassContext, Verifier};
+pub(crate) use error::panic_message;
 pub use error::{BoxError, Hook, PassError, PassErrorKind, Result};
 pub use evaluator::{Evaluator, ReferenceEvaluator};
 pub use function_pass::{FunctionPass, IntoFunction, is_optimizable, transform_functions};

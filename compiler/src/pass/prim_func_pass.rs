@@ -4,10 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::fan_out::{Work, fan_out};
 use super::{
-    BoxError, Pass, PassBody, PassContext, PassError, PassInfo, PassKind, Result, RunToken,
+    BoxError, Pass, PassBody, PassContext, PassError, PassErrorKind, PassInfo, PassKind, Result,
+    RunToken,
 };
 use crate::ir::{Definition, GlobalVar, IRModule};
-use crate::tir::PrimFunc;
+use crate::tir::{self, PrimFunc};
 
 /// What the function of a prim func pass may return: a loop function, none to delete it, or a
 /// `Result` of either.
@@ -82,13 +83,24 @@ pub(super) fn run_on_prim_func<P: PassBody>(
 ) -> Result<PrimFunc> {
     let info = pass.info();
     let global = GlobalVar::new(&func.name);
+    // Kept only for who compares, as passes change what is theirs alone in place.
+    let before = (cx.verifies() || !info.is_niellos()).then(|| func.clone());
     let result = if info.kind() == PassKind::PrimFunc {
         let inner = cx.for_prim_func(info, &global);
         let body = AssertUnwindSafe(|| pass.on_prim_func(func, &IRModule::new(), &inner));
         let result =
             catch_unwind(body).unwrap_or_else(|payload| Err(PassError::from_panic(&*payload)));
         let mut records = inner.take_records();
-        let result = records.settle(result);
+        let result = records.settle(result).and_then(|func| {
+            if let (Some(func), Some(before)) = (&func, &before)
+                && !func.same(before)
+                && let Err(errors) = tir::verify(func)
+            {
+                let messages: Vec<&str> = errors.iter().map(|e| e.message.as_str()).collect();
+                return Err(PassErrorKind::Verify(messages.join("; ").into()).into());
+            }
+            Ok(func)
+        });
         cx.absorb(records);
         result.map_err(|error| error.about(&global).within(info.name()))?
     } else {

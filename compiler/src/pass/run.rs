@@ -69,7 +69,7 @@ pub trait PassBody: Send + Sync + 'static {
 /// A pass: from a module to a module.
 pub trait Pass: PassBody {
     /// Runs the pass under a context: instruments, then the pass, then verification if the context
-    /// asks for it, then instruments.
+    /// asks for it or another crate than niello declares the pass, then instruments.
     ///
     /// The level of the context and its lists of passes play no part here: they decide what a
     /// [`Sequential`](super::Sequential) runs.

@@ -1,10 +1,12 @@
 //! Kernels that are made by a rule: a schedule of primitives as a whole.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{KernelParam, Machine, versions_agree};
 use crate::executor::{Kernel, Loops, Scheduled};
 use crate::ir::BufferSpec;
+use crate::pass::panic_message;
 use crate::schedule::{AnyRule, Schedule, ScheduleError, ScheduleRule, Task, Trace, registered};
 use crate::target::Target;
 use crate::te::{ComputeDag, StageId, StageKind, lower_to_blocks};
@@ -28,7 +30,9 @@ pub(super) fn kernel(request: &Request<'_>) -> Result<Kernel, Vec<String>> {
     let own: [&dyn AnyRule; 1] = [&super::winograd::WinogradConv];
     let mut missed = Vec::new();
     for rule in registered().into_iter().chain(own) {
-        match rule.kernel(request) {
+        let kernel = catch_unwind(AssertUnwindSafe(|| rule.kernel(request)))
+            .unwrap_or_else(|payload| Err(format!("panicked: {}", panic_message(&*payload))));
+        match kernel {
             Ok(Some(kernel)) => return Ok(kernel),
             Ok(None) => {}
             Err(problem) => missed.push(format!("{}: {problem}", rule.name())),

@@ -4,9 +4,18 @@ use crate::diagnostics::{Problem, Report};
 use crate::executor::Program;
 use crate::ir::{Definition, GlobalVar, IRModule};
 use crate::parallel;
-use crate::pass::{Pass, PassContext, Result};
+use crate::pass::{Pass, PassContext, PassError, Result};
 use crate::target::Target;
-use crate::tir::{ADD_LOWER_PASS, Lowering, PrimFunc, pipeline};
+use crate::tir::{ADD_LOWER_PASS, Lowering, ParamKind, PrimFunc, pipeline};
+
+/// What is wrong with a function whose calls do not fit it any more.
+const PARAMS_CHANGED: &str =
+    "a pass of the lowering has changed the parameters, with which it is called";
+
+/// What each parameter is to the caller.
+fn kinds(func: &PrimFunc) -> Vec<ParamKind> {
+    func.params.iter().map(|param| param.kind).collect()
+}
 
 impl Program {
     /// Lowers every version of every kernel for its level by [`pipeline`], under a context with
@@ -45,6 +54,9 @@ impl Program {
             for (version, (result, apart)) in kernel.versions.iter_mut().zip(&mut lowered) {
                 cx.join(&apart);
                 match result {
+                    Ok(func) if kinds(&func) != kinds(version) => {
+                        failed = failed.or(Some(PassError::new(PARAMS_CHANGED)));
+                    }
                     Ok(func) => *version = func,
                     Err(error) => failed = failed.or(Some(error)),
                 }
@@ -73,7 +85,12 @@ impl Program {
         let module = cx.scope(|cx| passes.run(module, cx))?;
         for (global, version) in versions {
             match module.get(&global) {
-                Some(Definition::Prim(func)) => *version = func.clone(),
+                Some(Definition::Prim(func)) if kinds(func) == kinds(version) => {
+                    *version = func.clone();
+                }
+                Some(Definition::Prim(_)) => {
+                    return Err(Problem::new(format!("{global}: {PARAMS_CHANGED}")).into());
+                }
                 _ => {
                     let message =
                         format!("a pass of the lowering deletes {global}, which is called");

@@ -1,6 +1,8 @@
 //! Calls of functions that other code generators make: steps like those of kernels, with dense
 //! tensors.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::{Lowering, problem_at};
 use crate::codegen::{
     ExternalCode, ExternalCodegen, ExternalFunction, ExternalTensor, external_codegen,
@@ -9,6 +11,7 @@ use crate::diagnostics::Problem;
 use crate::executor::{Kernel, Step, Value, ValueId, ValueKind};
 use crate::graph::{Expr, ExprId, Function};
 use crate::ir::{BufferSpec, Constant, DType, GlobalVar, Span};
+use crate::pass::panic_message;
 use crate::te::held_constant;
 use crate::tir::{EXTERNAL_SYMBOL_ATTR, PrimFunc, PrimFuncData};
 
@@ -146,7 +149,11 @@ fn made_of(
     span: &Span,
 ) -> Result<ExternalCode, Problem> {
     let name = codegen.name();
-    let code = codegen.generate(part).map_err(|reason| {
+    let code = catch_unwind(AssertUnwindSafe(|| codegen.generate(part))).map_err(|payload| {
+        let message = panic_message(&*payload);
+        problem_at(format!("the code generator `{name}` panicked at `{global}`: {message}"), span)
+    })?;
+    let code = code.map_err(|reason| {
         problem_at(format!("the code generator `{name}` refuses `{global}`: {reason}"), span)
     })?;
     let bad = std::iter::once(&code.symbol).chain(&code.needs).find(|symbol| !is_c_name(symbol));

@@ -94,7 +94,8 @@ fn calling() -> IRModule {
 
 /// A pass that removes a function that is still called.
 fn spoiling() -> PassRef {
-    PassRef::new(ModulePass::new(super::info("Spoils"), |mut module: IRModule, _: &PassContext| {
+    let info = super::info("Spoils").as_niellos();
+    PassRef::new(ModulePass::new(info, |mut module: IRModule, _: &PassContext| {
         module.remove(&GlobalVar::new("other"));
         module
     }))

@@ -119,7 +119,8 @@ struct Work {
 impl<'a> Costs<'a> {
     pub(super) fn of(func: &'a PrimFuncData, machine: Machine) -> Costs<'a> {
         let reads = func.params.iter().any(|param| param.kind != ParamKind::Output);
-        let bytes: f64 = func.params.iter().map(|param| bytes_of(&func.buffers[param.buffer])).sum();
+        let bytes: f64 =
+            func.params.iter().map(|param| bytes_of(&func.buffers[param.buffer])).sum();
         let rate = match reads {
             false => FOREIGN_RATE,
             true => RATES[usize::from(bytes > machine.caches[1] as f64)],
