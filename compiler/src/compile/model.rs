@@ -102,6 +102,7 @@ impl Model {
                     return Err(Problem::new(
                         "inputs of a text cannot be fixed by options; write types and constants into it",
                     )
+                    .help("sizes may have bounds, as in 1..=16")
                     .into());
                 }
                 from_text(module)

@@ -99,7 +99,8 @@ impl IntoFunctions for IRModule {
 ///
 /// The code accesses nothing outside of its buffers: where that cannot be proved of a function, as
 /// of indices that are read from memory, it checks indices when it runs, and traps at the first one
-/// outside.
+/// outside. A pass that the context adds to the lowering (`tir.add_lower_pass`) must not change what is
+/// accessed; with `tir.instrument_bound_checkers` all indices are checked.
 ///
 /// The target's kind `c` needs a C compiler, `llvm` a build of niello with the feature `llvm`. With
 /// `-interface-api=packed`, for each function `f` there is one with the signature of TVM's packed

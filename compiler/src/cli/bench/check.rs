@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Checked;
 use crate::cli::case::{self, DataSet};
+use crate::cli::output::Output;
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report, Setting, pin};
 use crate::graph::interp::{Elements, Tensor, TensorError, Tolerance, compare};
@@ -188,8 +189,12 @@ pub(super) fn check(
             // The model as imported: passes are checked as well.
             let imported = model.import(options)?;
             // What the interpreter cannot run is no fault of the compiled model.
-            let Ok(expected) = interpret(&imported.module, inputs) else {
-                return Ok(Checked::Unchecked);
+            let expected = match interpret(&imported.module, inputs) {
+                Ok(expected) => expected,
+                Err(problem) => {
+                    Output::error(&format!("note: the outputs are not checked: {problem}"));
+                    return Ok(Checked::Unchecked);
+                }
             };
             let through = |value: &Constant| match least_precise(&imported.module) {
                 Some(dtype) => Tolerance::near_through(value, dtype),

@@ -49,7 +49,10 @@ pub fn check_undefined(objects: &[ObjectFile], allowed: &[&str]) -> Result<(), R
                     "the object `{}` needs the symbol `{name}`, which generated code must not need",
                     object.name
                 ))
-                .help("this is a defect of niello or of a C compiler option such as -pg or -fsanitize"),
+                .help(
+                    "if another crate's code generator made it, its `needs` must name the symbol; else this \
+                     is a defect of niello, or of a C compiler option such as -pg or -fsanitize",
+                ),
             );
         }
     }
