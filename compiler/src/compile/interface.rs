@@ -118,11 +118,8 @@ fn tensor(
         for symbol in symbols.iter().filter(new) {
             let (name, ty) = (&port.name, &port.ty);
             let message = format!("{kind} `{name}` is {ty}: the size of `{symbol}` is not known");
-            let help = match model.as_onnx() {
-                Some(_) => format!("pin it: {}", Setting::Dim.of(symbol.name())),
-                None => "write a number in its place, or give it bounds, as in 1..=16".to_owned(),
-            };
-            report.push(Problem::new(message).help(help));
+            let pin = format!("pin it: {}", Setting::Dim.of(symbol.name()));
+            report.push(Problem::new(message).help(model.how_to_say_size(pin)));
         }
         // What has no symbol is arithmetic that left 64 bits.
         if symbols.is_empty() {

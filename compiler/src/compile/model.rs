@@ -77,6 +77,14 @@ impl Model {
         }
     }
 
+    /// How a size of an input is said: `pin` says it of a model whose sizes options can fix.
+    pub(crate) fn how_to_say_size(&self, pin: String) -> String {
+        match self.as_onnx() {
+            Some(_) => pin,
+            None => "write a number in its place, or give it bounds, as in 1..=16".to_owned(),
+        }
+    }
+
     /// The model as a module of the graph IR, with its interface.
     ///
     /// # Errors

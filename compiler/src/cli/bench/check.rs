@@ -7,9 +7,10 @@ use crate::cli::case::{self, DataSet};
 use crate::cli::output::Output;
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report, Setting, pin};
+use crate::executor::RunTimeSizes;
 use crate::graph::interp::{Elements, Tensor, TensorError, Tolerance, compare};
-use crate::ir::{Constant, DType, IRModule, TensorType};
-use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
+use crate::ir::{Constant, DType, Dim, IRModule, Shape, TensorType};
+use crate::onnx::{self, DeclaredDim, DeclaredPort, ModelPort, TestValue};
 use crate::ops::qnn::{QUANTIZE, REQUANTIZE};
 use crate::options::CompileOptions;
 use crate::samples::runner::{Runner, interpret, open_inputs};
@@ -129,20 +130,28 @@ fn random(model: &Model, options: &CompileOptions) -> Result<Data, Report> {
     if !report.is_empty() {
         return Err(report);
     }
-    let imported = model.import(&options.at_greatest())?;
+    // The sizes of a text stay symbols: its types say what they are for the greatest.
+    let imported = match model.as_onnx() {
+        Some(_) => model.import(&options.at_greatest())?,
+        None => model.import(options)?,
+    };
+    let sizes = RunTimeSizes::of(&options.dims);
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut inputs = Vec::new();
-    for port in &imported.inputs {
-        for dim in port.ty.shape.iter().filter(|dim| dim.as_const().is_none()) {
-            report.push(
-                Problem::new(format!(
-                    "input `{}` is {}: the size of `{dim}` is not known",
-                    port.name, port.ty
-                ))
-                .help(pin([dim]).unwrap_or_default()),
-            );
+    for ModelPort { name, ty } in &imported.inputs {
+        let mut shape = Vec::with_capacity(ty.shape.rank());
+        for dim in ty.shape.iter() {
+            match sizes.greatest(dim) {
+                Some(size) => shape.push(Dim::from(size)),
+                None => {
+                    let what = format!("input `{name}` is {ty}: the size of `{dim}` is not known");
+                    let pin = pin([dim]).unwrap_or_default();
+                    report.push(Problem::new(what).help(model.how_to_say_size(pin)));
+                }
+            }
         }
-        match random.tensor(&port.ty) {
+        let ty = TensorType::new(Shape::new(shape), ty.dtype);
+        match random.tensor(&ty) {
             Ok(tensor) => inputs.push(tensor),
             Err(problem) if report.is_empty() => report.push(problem),
             Err(_) => {}
