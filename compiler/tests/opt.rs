@@ -415,6 +415,9 @@ fn passes_are_listed_and_explained() {
     }
     assert!(one.contains("\ndefined in compiler/src/transform/fuse_ops/mod.rs:"), "{one}");
     assert!(one.contains("\n  max_depth=256      usize  Most operators in one kernel.\n"), "{one}");
+    // The fields of an option that is a struct are options of the pass.
+    let unroll = passes(&["tir.UnrollLoop"]);
+    assert!(unroll.lines().any(|line| line.starts_with("  auto_max_step=")), "{unroll}");
     // Every printed name works.
     for name in list.lines().filter_map(|line| line.split(' ').next()) {
         let text = passes(&[name]);

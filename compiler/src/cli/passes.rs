@@ -73,15 +73,27 @@ fn description(entry: &PassEntry) -> String {
         let lines: Vec<&str> = doc.lines().map(str::trim).collect();
         let _ = write!(text, "\n{}\n", lines.join("\n"));
     }
-    let options: Vec<[String; 3]> =
-        options_of(entry.name()).into_iter().map(|(key, option)| option_row(key, option)).collect();
-    let whole = struct_option_of(entry.name()).map(|option| option_row(option.name, option));
-    let options: Vec<[String; 3]> = options.into_iter().chain(whole).collect();
-    if !options.is_empty() {
-        let _ = write!(text, "\noptions\n");
-        table(&options).lines().for_each(|line| {
-            let _ = writeln!(text, "  {line}");
-        });
+    let whole = struct_option_of(entry.name());
+    let options: Vec<[String; 3]> = options_of(entry.name())
+        .into_iter()
+        .chain(whole.map(|option| (option.name, option)))
+        .map(|(key, option)| option_row(key, option))
+        .collect();
+    let fields: Vec<[String; 1]> = whole
+        .into_iter()
+        .flat_map(ConfigEntry::default_fields)
+        .map(|(field, value)| [format!("{field}={value}")])
+        .collect();
+    for (what, rows) in [
+        ("options", table(&options)),
+        ("fields of it, each an option in a textual pipeline", table(&fields)),
+    ] {
+        if !rows.is_empty() {
+            let _ = write!(text, "\n{what}\n");
+            rows.lines().for_each(|line| {
+                let _ = writeln!(text, "  {line}");
+            });
+        }
     }
     text
 }

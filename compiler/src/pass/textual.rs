@@ -4,19 +4,25 @@
 //! pipeline := element (',' element)*
 //! element  := group | pass
 //! group    := ('module' | 'function' | 'prim_func') '(' pipeline ')'
-//! pass     := name ('{' option* '}')?
+//! pass     := name ('{' (option (sep option)*)? '}')?
+//! sep      := ',' | blank
 //! option   := key ('=' value)?
+//! value    := JSON | word
 //! ```
 //!
-//! Options are separated by blanks; one without a value is `true`. A value is JSON without blanks, or
-//! else a string. A group states what its passes work on: a function pass may stand in any group, a
-//! module pass not within `function(…)`. The passes of `function(…)`, and of those next to it, run
-//! function by function: `function(a),function(b,c)` runs `a`, `b` and `c` on the first function and
-//! then on the next one.
+//! Options are separated by commas or by blanks; one without a value is `true`. A value that begins
+//! with `"`, `[` or `{` is JSON and is read whole: commas and blanks within belong to it. Any other
+//! value is a word up to a blank, a comma or `}`. A word that is no JSON is a string.
+//!
+//! A group states what its passes work on: a function pass may stand in any group, a module pass not
+//! within `function(…)`. The passes of `function(…)`, and of those next to it, run function by
+//! function: `function(a),function(b,c)` runs `a`, `b` and `c` on the first function and then on the
+//! next one.
 
 use std::fmt;
 
 use indexmap::IndexMap;
+use serde::de::IgnoredAny;
 
 use super::by_function::ByFunction;
 use super::config::{AnyValue, ConfigEntry};
@@ -337,11 +343,13 @@ impl<'a> Parser<'a> {
         }
         let mut options = IndexMap::new();
         if self.take('{') {
-            while !self.take('}') {
+            let mut after_comma = false;
+            while after_comma || !self.take('}') {
                 let (key, value) = self.option()?;
                 if options.insert(key.clone(), value).is_some() {
                     return Err(self.error(format!("option `{key}` is given twice")));
                 }
+                after_comma = self.take(',');
             }
         }
         options.sort_keys();
@@ -360,29 +368,46 @@ impl<'a> Parser<'a> {
         if !self.take('=') {
             return Ok((key, "true".to_owned()));
         }
-        // Brackets, braces and quotes within a value protect characters that would end it.
-        let mut depth = 0usize;
-        let mut quoted = false;
-        for (index, c) in self.rest().char_indices() {
-            match c {
-                '"' => quoted = !quoted,
-                _ if quoted => {}
-                '[' | '{' => depth += 1,
-                ']' | '}' if depth > 0 => depth -= 1,
-                c if depth == 0 && (c == '}' || c.is_whitespace()) => {
-                    let value = self.rest()[..index].to_owned();
-                    if value.is_empty() {
-                        return Err(self.error(format!("option `{key}` has no value after `=`")));
-                    }
-                    self.at += index;
-                    return Ok((key, value));
-                }
-                _ => {}
+        let value = match self.rest().starts_with(['"', '[', '{']) {
+            true => self.json(&key)?,
+            false => {
+                let end = self.rest().find(ends_value).unwrap_or(self.rest().len());
+                &self.rest()[..end]
             }
+        };
+        if value.is_empty() {
+            return Err(self.error(format!("option `{key}` has no value after `=`")));
         }
-        self.at = self.text.len();
-        Err(self.error("missing closing `}`"))
+        self.at += value.len();
+        match self.rest().starts_with(ends_value) {
+            true => Ok((key, value.to_owned())),
+            false if self.rest().is_empty() => Err(self.error("missing closing `}`")),
+            false => Err(self
+                .error(format!("expected a blank, `,` or `}}` after the value of option `{key}`"))),
+        }
     }
+
+    /// The text of the JSON value that comes next.
+    fn json(&mut self, key: &str) -> Result<&'a str> {
+        let rest = self.rest();
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<IgnoredAny>();
+        let error = match values.next() {
+            Some(Ok(_)) => return Ok(&rest[..values.byte_offset()]),
+            Some(Err(error)) => error,
+            None => return Err(self.error(format!("option `{key}` has no value after `=`"))),
+        };
+        let lines = rest.split_inclusive('\n').take(error.line().saturating_sub(1));
+        let at = lines.map(str::len).sum::<usize>() + error.column().saturating_sub(1);
+        self.at += at.min(rest.len());
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        let what = error.to_string().replace(&place, "");
+        Err(self.error(format!("the value of option `{key}` is malformed JSON: {what}")))
+    }
+}
+
+/// Whether a character comes after a value, unless the value is JSON that has it within.
+fn ends_value(c: char) -> bool {
+    c == ',' || c == '}' || c.is_whitespace()
 }
 
 impl fmt::Display for PipelineText {
@@ -437,6 +462,12 @@ mod tests {
                 "module(function(cse,fold-constant),fuse-ops{link_params=true max_depth=10})",
             ),
             ("a{v=[1, 2] w={\"x\":\"}\"}}", "a{v=[1, 2] w={\"x\":\"}\"}}"),
+            ("a{prefix=\"q\",times=2}", "a{prefix=\"q\" times=2}"),
+            (
+                "a{b , c=-1.5,d=x/y , e=[{\"f\": [1, 2]}, 3]}",
+                "a{b=true c=-1.5 d=x/y e=[{\"f\": [1, 2]}, 3]}",
+            ),
+            ("a{v=\"x, \\\"y}\" w=x=y},b{}", "a{v=\"x, \\\"y}\" w=x=y},b"),
         ] {
             let parsed = PipelineText::parse(text).unwrap();
             assert_eq!(parsed.to_string(), printed);
@@ -475,6 +506,25 @@ mod tests {
             ("FuseOps{max_depth=10", "missing closing `}` at byte 20"),
             ("FuseOps{a a}", "option `a` is given twice"),
             ("FuseOps{a= b=1}", "at byte"),
+            ("FuseOps{a=,b}", "option `a` has no value after `=` at byte 10"),
+            ("FuseOps{,}", "expected the name of an option or `}` at byte 8"),
+            ("FuseOps{a,}", "expected the name of an option or `}` at byte 10"),
+            ("FuseOps{a,,b}", "expected the name of an option or `}` at byte 10"),
+            (
+                "FuseOps{a=\"q}",
+                "the value of option `a` is malformed JSON: EOF while parsing a string at byte 12",
+            ),
+            (
+                "FuseOps{a=[1\n,\n x]}",
+                "the value of option `a` is malformed JSON: expected value at byte 16",
+            ),
+            ("FuseOps{a=\"\\q\"}", "is malformed JSON: invalid escape at byte 12"),
+            (
+                "FuseOps{a=\"q\"b}",
+                "expected a blank, `,` or `}` after the value of option `a` at byte 13",
+            ),
+            ("FuseOps{a=\"q\"", "missing closing `}` at byte 13"),
+            ("FuseOps{a=,", "option `a` has no value after `=` at byte 10"),
             ("FuseOps(InferType)", "`FuseOps` does not group passes"),
             (
                 "function(InferType)",
@@ -522,6 +572,7 @@ mod tests {
         assert_eq!(loops("tir.UnrollLoop"), 1);
         assert_eq!(loops("tir.UnrollLoop{auto_max_step=4}"), 0);
         assert_eq!(loops("tir.UnrollLoop{auto_max_step=4 explicit_unroll=false}"), 2);
+        assert_eq!(loops("tir.UnrollLoop{auto_max_step=4,explicit_unroll=false}"), 2);
     }
 
     #[test]
