@@ -36,8 +36,8 @@ pub(super) enum Node {
     /// `%x = …`: what has the name fits; `%x` alone is any value. It is the same value everywhere.
     Named(String, Box<Node>),
     /// `op(…, name=value)`: a call of an operator with as many arguments and, among others, these
-    /// attributes.
-    Call { op: Op, args: Vec<Node>, attrs: Vec<(String, AttrValue)> },
+    /// attributes. `None` is `_`: an argument that is absent.
+    Call { op: Op, args: Vec<Option<Node>>, attrs: Vec<(String, AttrValue)> },
     /// `a | b`: what one of them fits, the first that does.
     Either(Vec<Node>),
 }
@@ -47,7 +47,8 @@ impl std::str::FromStr for Pattern {
 
     /// # Errors
     ///
-    /// Text that is no pattern, an operator that does not exist: each with its place.
+    /// Text that is no pattern, an operator that does not exist, a call that its operator never has:
+    /// too few or too many arguments, an attribute that it does not know. Each with its place.
     fn from_str(text: &str) -> Result<Pattern, ParseErrors> {
         parse_pattern(text)
     }
@@ -146,18 +147,18 @@ impl Matcher<'_> {
                 nodes.iter().any(|node| self.fits(&with(rest, [(node, id)]), found))
             }
             Node::Call { op, args, attrs } => {
-                let Some(operands) = self.operands(id, *op, args.len(), attrs) else {
+                let Some(operands) = self.operands(id, *op, args, attrs) else {
                     return false;
                 };
                 let calls = found.calls.len();
                 found.calls.push(id);
-                let pairs = args.iter().zip(operands.iter().copied());
-                let both = args.len() == 2 && COMMUTATIVE.contains(&op.name);
-                let fits = self.fits(&with(rest, pairs.rev()), found)
-                    || (both && {
-                        let pairs = args.iter().zip(operands.iter().rev().copied());
-                        self.fits(&with(rest, pairs.rev()), found)
-                    });
+                let fits = self.fits(&with(rest, operands.iter().rev().copied()), found)
+                    || match operands[..] {
+                        [(first, a), (second, b)] if COMMUTATIVE.contains(&op.name) => {
+                            self.fits(&with(rest, [(second, a), (first, b)]), found)
+                        }
+                        _ => false,
+                    };
                 if !fits {
                     found.calls.truncate(calls);
                 }
@@ -170,23 +171,32 @@ impl Matcher<'_> {
         self.function.expr(id).as_constant()
     }
 
-    /// The arguments of a call of an operator, of which there must be `count`.
-    fn operands(
+    /// The arguments of a call of an operator that are present, each with its pattern: those, and no
+    /// others, that `args` has a pattern for.
+    fn operands<'n>(
         &self,
         id: ExprId,
         op: Op,
-        count: usize,
+        args: &'n [Option<Node>],
         attrs: &[(String, AttrValue)],
-    ) -> Option<Vec<ExprId>> {
+    ) -> Option<Vec<(&'n Node, ExprId)>> {
         let Expr::Call(call) = self.function.expr(id) else { return None };
         let is_op = matches!(call.callee, Callee::Op(of) if of.name == op.name);
         let has = |(name, value): &(String, AttrValue)| call.attrs.get(name) == Some(value);
         if !is_op || !attrs.iter().all(has) || !(self.accepts)(id) {
             return None;
         }
-        let (args, others) = call.args.split_at_checked(count)?;
-        let args: Option<Vec<ExprId>> = args.iter().copied().collect();
-        args.filter(|_| others.iter().all(Option::is_none))
+        let mut operands = Vec::with_capacity(args.len());
+        // An absent argument at the end is the same as no argument.
+        for index in 0..args.len().max(call.args.len()) {
+            let node = args.get(index).and_then(Option::as_ref);
+            match (node, call.args.get(index).copied().flatten()) {
+                (Some(node), Some(operand)) => operands.push((node, operand)),
+                (None, None) => {}
+                (Some(_), None) | (None, Some(_)) => return None,
+            }
+        }
+        Some(operands)
     }
 }
 

@@ -207,7 +207,8 @@ fn infer_op(
     Ok((ty, value.filter(|v| v.len() as u64 <= MAX_SHAPE_VALUE).map(Into::into)))
 }
 
-fn check_arity<T>(op: Op, args: &[Option<T>]) -> Result<(), TypeError> {
+/// Checks that an operator can have these arguments, of which some are absent.
+pub(super) fn check_arity<T>(op: Op, args: &[Option<T>]) -> Result<(), TypeError> {
     let variadic = op.inputs.last().is_some_and(|input| input.kind == InputKind::Variadic);
     if args.len() > op.inputs.len() && !variadic {
         return Err(TypeError::new(format!(

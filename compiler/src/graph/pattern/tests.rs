@@ -78,8 +78,50 @@ fn numbers_attributes_and_alternatives() {
     assert!(!fits(pattern, "nn.softmax(%x, axis=-1)"));
     assert!(fits(pattern, "tanh(%x)"));
     assert!(!fits(pattern, "sqrt(%x)"));
-    // As many arguments.
-    assert!(!fits("clip(*, *)", "clip(%x, min=0.0, max=1.0)"));
+}
+
+#[test]
+fn absent_arguments_fit_their_mark_alone() {
+    let ty = "Tensor[(1, 1, 2, 2), float32]";
+    let conv = |args: &str| {
+        let params = "%w: Tensor[(1, 1, 1, 1), float32], %b: Tensor[(1), float32]";
+        let text = format!("fn (%x: {ty}, {params}) -> {ty} {{ nn.conv2d({args}) }}");
+        parse_function(&text).unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let (bare, marked, biased) = (conv("%x, %w"), conv("%x, %w, _"), conv("%x, %w, %b"));
+    for (pattern, expected) in [
+        ("nn.conv2d(*, *)", [true, true, false]),
+        ("nn.conv2d(*, *, _)", [true, true, false]),
+        ("nn.conv2d(*, *, *)", [false, false, true]),
+    ] {
+        let pattern: Pattern = pattern.parse().unwrap_or_else(|errors| panic!("{errors}"));
+        let fits = [&bare, &marked, &biased].map(|f| pattern.find(f, f.result()).is_some());
+        assert_eq!(fits, expected, "{pattern:?}");
+    }
+}
+
+#[test]
+fn calls_that_no_operator_has_are_errors() {
+    for (text, expected) in [
+        ("exp(tanh(*, *))", "1:5: no call can fit: `tanh` takes at most 1 inputs, but 2 are given"),
+        ("add(*)", "1:1: no call can fit: input `rhs` of `add` is missing"),
+        ("add(_, *)", "no call can fit: input `lhs` of `add` is missing"),
+        ("concatenate(*, _, axis=0)", "no call can fit: an input of `concatenate` is missing"),
+        (
+            "nn.softmax(*, axsi=0)",
+            "1:15: no call can fit: `nn.softmax` has no attribute `axsi`; did you mean `axis`?",
+        ),
+        ("mean(*, foo=0)", "`mean` has no attribute `foo`; it has axis, keepdims"),
+        ("exp(*, foo=0)", "`exp` has no attribute `foo`; it has none"),
+        ("_", "1:1: `_` stands for an absent argument of a call"),
+        ("%x = _", "`_` stands for an absent argument of a call"),
+    ] {
+        let errors = text.parse::<Pattern>().unwrap_err().to_string();
+        assert!(errors.contains(expected), "{text}: {errors}");
+    }
+    for text in ["concatenate(*, *, *)", "nn.conv2d(*, *, data_layout=\"NHWC\")"] {
+        assert!(text.parse::<Pattern>().is_ok(), "{text}");
+    }
 }
 
 #[test]
