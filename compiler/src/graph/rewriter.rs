@@ -7,6 +7,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use super::function::{FunctionData, live};
+use super::visit::ScopeTree;
 use super::{Binding, Call, Expr, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
 use crate::ir::{Attrs, Constant};
 
@@ -33,6 +34,8 @@ pub struct Rewriter {
     /// Bindings that come into a scope, each before those of the expression or of later ones.
     inserted: BTreeMap<ScopeId, Vec<(ExprId, Vec<Binding>)>>,
     changed: bool,
+    /// The scopes of the old function, once something asks which of them are around another.
+    tree: Option<ScopeTree>,
 }
 
 impl Rewriter {
@@ -49,6 +52,7 @@ impl Rewriter {
             dissolved: SecondaryMap::new(),
             inserted: BTreeMap::new(),
             changed: false,
+            tree: None,
         }
     }
 
@@ -101,26 +105,89 @@ impl Rewriter {
     ///
     /// # Panics
     ///
-    /// If the sweep has not passed the expression, or it is dead.
+    /// If the sweep has not passed the expression, or it is dead, or not of the old function.
+    #[track_caller]
     pub fn mapped(&self, old: ExprId) -> ExprId {
-        self.map[old].expect("operands of a live expression were passed by the sweep")
+        self.mapped_for("mapped", old)
     }
 
     /// The new ids of the arguments of a call of the old function.
+    ///
+    /// # Panics
+    ///
+    /// As [`mapped`](Self::mapped), for each argument.
+    #[track_caller]
     pub fn args(&self, call: &Call) -> Vec<Option<ExprId>> {
-        call.args.iter().map(|arg| arg.map(|id| self.mapped(id))).collect()
+        let mut args = Vec::with_capacity(call.args.len());
+        for &arg in &call.args {
+            args.push(match arg {
+                Some(id) => Some(self.mapped_for("args", id)),
+                None => None,
+            });
+        }
+        args
     }
 
     /// The arguments of a call, if all that are present are constants by now.
+    ///
+    /// # Panics
+    ///
+    /// As [`mapped`](Self::mapped), for each argument.
+    #[track_caller]
     pub fn constant_args(&self, call: &Call) -> Option<Vec<Option<Constant>>> {
-        let constant = |id| self.builder.expr(self.mapped(id)).as_constant().cloned();
-        call.args
-            .iter()
-            .map(|arg| match arg {
-                None => Some(None),
-                Some(id) => constant(*id).map(Some),
-            })
-            .collect()
+        let mut args = Vec::with_capacity(call.args.len());
+        for &arg in &call.args {
+            args.push(match arg {
+                Some(id) => {
+                    let new = self.mapped_for("constant_args", id);
+                    Some(self.builder.expr(new).as_constant()?.clone())
+                }
+                None => None,
+            });
+        }
+        Some(args)
+    }
+
+    /// The new id of an expression of the old function, for the method of that name.
+    #[track_caller]
+    fn mapped_for(&self, method: &str, old: ExprId) -> ExprId {
+        if let Some(new) = self.map[old].expand() {
+            return new;
+        }
+        let index = old.as_u32();
+        let why = if index as usize >= self.old.len() {
+            format!(
+                "the old function has {} expressions; this id is of another function, or it is a new one",
+                self.old.len()
+            )
+        } else if !self.live[old] {
+            "nothing uses this expression, so the sweep leaves it out".to_owned()
+        } else if self.current == Some(old) {
+            "this is the current expression, which has no new id before it is replaced or copied"
+                .to_owned()
+        } else if index >= self.next {
+            "the sweep has not come to this expression yet; only what it has passed has a new id"
+                .to_owned()
+        } else {
+            "the copy of this expression failed with an error".to_owned()
+        };
+        panic!("`Rewriter::{method}` asks for the new id of {old} of the old function: {why}")
+    }
+
+    /// The current expression, for the method of that name.
+    #[track_caller]
+    fn current_for(&self, method: &str) -> ExprId {
+        if let Some(current) = self.current {
+            return current;
+        }
+        let why = match self.next.checked_sub(1).map(ExprId::from_u32) {
+            None => "call `next_expr` or `next_call` first".to_owned(),
+            Some(last) if self.map[last].is_some() => {
+                format!("{last}, the last one, was replaced or copied already")
+            }
+            Some(_) => "the sweep is past the last one".to_owned(),
+        };
+        panic!("`Rewriter::{method}` needs a current expression, and there is none: {why}")
     }
 
     /// Pushes expressions to the current expression's scope, with its span.
@@ -137,11 +204,41 @@ impl Rewriter {
     ///
     /// # Panics
     ///
-    /// If there is no current expression, or it was replaced already.
+    /// If there is no current expression, or it was replaced already; if the new one is not in the
+    /// [`builder`](Self::builder), or in a scope that is not around the current one: what a branch
+    /// computes cannot be used outside of the branch.
+    #[track_caller]
     pub fn replace(&mut self, new: ExprId) {
-        let current = self.current.take().expect("only the current expression can be replaced");
+        self.replace_for("replace", new);
+    }
+
+    #[track_caller]
+    fn replace_for(&mut self, method: &str, new: ExprId) {
+        let current = self.current_for(method);
+        if new.as_u32() as usize >= self.builder.len() {
+            panic!(
+                "`Rewriter::{method}` puts {new} in the place of {current}, but the new function has \
+                 only {} expressions: an id of the old one must go through `mapped`",
+                self.builder.len()
+            );
+        }
+        let (from, to) = (self.builder.data_of(new).scope, self.old.data_of(current).scope);
+        if !self.is_visible(from, to) {
+            panic!(
+                "`Rewriter::{method}` puts {new}, a value of {from}, in the place of {current} in {to}: \
+                 what a branch, a loop or a closure computes cannot be used outside of it"
+            );
+        }
+        self.current = None;
         self.map[current] = new.into();
         self.changed = true;
+    }
+
+    /// Whether new expressions of the scope `from` can be used where the old ones of `to` were.
+    fn is_visible(&mut self, from: ScopeId, to: ScopeId) -> bool {
+        from == self.outermost(to)
+            || self.old.data().scopes.is_valid(from)
+                && self.tree.get_or_insert_with(|| ScopeTree::new(&self.old)).is_within(to, from)
     }
 
     /// Copies the current expression, with its operands mapped, and returns its new id; going on to
@@ -154,8 +251,9 @@ impl Rewriter {
     /// # Panics
     ///
     /// If there is no current expression, or it was replaced already.
+    #[track_caller]
     pub fn copy(&mut self) -> Result<ExprId, TypeError> {
-        let current = self.current.expect("only the current expression can be copied");
+        let current = self.current_for("copy");
         self.copy_current()?;
         Ok(self.mapped(current))
     }
@@ -169,13 +267,16 @@ impl Rewriter {
     /// # Panics
     ///
     /// As [`replace`](Self::replace), and if the current expression is no call.
+    #[track_caller]
     pub fn replace_attrs(&mut self, attrs: Attrs) -> Result<(), TypeError> {
-        let current = self.current.expect("only the current expression can be changed");
+        let current = self.current_for("replace_attrs");
         let mut expr = self.old.expr(current).map(|operand| self.mapped(operand), |scope| scope);
-        let Expr::Call(call) = &mut expr else { panic!("only calls have attributes") };
+        let Expr::Call(call) = &mut expr else {
+            panic!("`Rewriter::replace_attrs` gives attributes to {current}, which is no call")
+        };
         call.attrs = attrs;
         let new = self.builder.push(expr)?;
-        self.replace(new);
+        self.replace_for("replace_attrs", new);
         Ok(())
     }
 
@@ -184,9 +285,10 @@ impl Rewriter {
     /// # Panics
     ///
     /// As [`replace`](Self::replace).
+    #[track_caller]
     pub fn replace_with_constant(&mut self, constant: Constant) {
         let new = self.builder.constant(constant);
-        self.replace(new);
+        self.replace_for("replace_with_constant", new);
     }
 
     /// Drops the bindings of an expression of the old function, so that it is computed where it is
@@ -199,7 +301,13 @@ impl Rewriter {
     /// Puts what a branch computes into the scope around it; its bindings go, unless they are
     /// [inserted](Self::insert_bindings) where the branch was. To be called before the sweep comes
     /// to the first expression of the branch, whose owner must be replaced.
+    ///
+    /// # Panics
+    ///
+    /// If the scope is not of the old function.
+    #[track_caller]
     pub fn dissolve(&mut self, branch: ScopeId) {
+        self.check_scope("dissolve", branch);
         self.dissolved[branch] = self.old.scope(branch).parent.into();
         self.changed = true;
     }
@@ -218,7 +326,13 @@ impl Rewriter {
 
     /// The bindings of a scope of the old function whose values `keep` chooses, with those that were
     /// inserted there; for a scope that was [dissolved](Self::dissolve), once the sweep is past it.
+    ///
+    /// # Panics
+    ///
+    /// If the scope is not of the old function, or the sweep has not passed a value that is kept.
+    #[track_caller]
     pub fn bindings_of(&mut self, scope: ScopeId, keep: impl Fn(ExprId) -> bool) -> Vec<Binding> {
+        self.check_scope("bindings_of", scope);
         let old = self.old.clone();
         let mut inserted = self.inserted.remove(&scope).unwrap_or_default().into_iter().peekable();
         let mut bindings = Vec::new();
@@ -227,11 +341,25 @@ impl Rewriter {
                 bindings.extend(list);
             }
             if keep(*value) {
-                bindings.push(Binding { name: name.clone(), value: self.mapped(*value) });
+                let value = self.mapped_for("bindings_of", *value);
+                bindings.push(Binding { name: name.clone(), value });
             }
         }
         bindings.extend(inserted.flat_map(|(_, list)| list));
         bindings
+    }
+
+    /// Checks that a scope is one of the old function, for the method of that name.
+    #[track_caller]
+    fn check_scope(&self, method: &str, scope: ScopeId) {
+        let scopes = &self.old.data().scopes;
+        if !scopes.is_valid(scope) {
+            panic!(
+                "`Rewriter::{method}` is about {scope}, but the old function has {} scopes: this one \
+                 is of another function, or it is a new one",
+                scopes.len()
+            );
+        }
     }
 
     /// The scope that the expressions of a scope of the old function go to.
@@ -373,3 +501,6 @@ pub fn compact(function: Function) -> Function {
         global_refs: OnceLock::new(),
     })
 }
+
+#[cfg(test)]
+mod tests;
