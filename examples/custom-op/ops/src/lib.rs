@@ -1,7 +1,9 @@
-//! Three operators of the ONNX domain `audio`, which niello does not have: `Snake`, made of graph
-//! operators that there are; `SoftmaxOne`, a graph operator with a tensor expression of its own; and
-//! `Distances`, one with a schedule of its own as well. And a processor that niello does not know.
+//! Four operators of the ONNX domain `audio`, which niello does not have: `Snake`, made of graph
+//! operators that there are; `SoftmaxOne`, a graph operator with a tensor expression of its own;
+//! `Delay`, one with an attribute as well; and `Distances`, one with a schedule of its own. And a
+//! processor that niello does not know.
 
+mod delay;
 mod distances;
 
 use niello::graph::TypeError;
