@@ -65,8 +65,27 @@ impl PrimFunc {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// The function with its body changed; the same handle if the new body is equal.
-    pub(crate) fn map_body(self, change: impl FnOnce(Stmt) -> Stmt) -> Self {
+    /// The function with its body changed; the same handle if the new body is equal, so that a pass
+    /// that finds nothing to do says so.
+    ///
+    /// ```
+    /// use niello::tir::{PrimExpr, parse};
+    ///
+    /// let func = parse("prim_func @f(x: input float32[4], y: output float32[4]) {
+    ///     for i in serial(4) { y[i] = x[i] + 0.0 }
+    /// }")?;
+    /// let same = func.clone().map_body(|body| body);
+    /// assert!(same.same(&func));
+    /// let halved = func.map_body(|body| {
+    ///     body.map_exprs(&mut |expr| expr.rewrite(&mut |part| match part.as_float() {
+    ///         Some(_) => PrimExpr::float(0.5, part.dtype()),
+    ///         None => part,
+    ///     }))
+    /// });
+    /// assert!(halved.to_string().contains("0.5"));
+    /// # Ok::<(), niello::tir::ParseError>(())
+    /// ```
+    pub fn map_body(self, change: impl FnOnce(Stmt) -> Stmt) -> Self {
         let body = change(self.body.clone());
         if body == self.body {
             return self;

@@ -219,7 +219,9 @@ fn a_pass_in_a_crate_of_its_own_works() {
     folder.write_marked(&how_to);
     let passes = |arguments: &[&str]| folder.cargo_ok("my-passes", arguments);
     let tests = passes(&["test", "--features", "cli", "--lib"]);
-    assert!(tests.contains("chains_shrink_to_one ... ok"), "{tests}");
+    for test in ["chains_shrink_to_one", "short_innermost_loops_are_unrolled"] {
+        assert!(tests.contains(&format!("{test} ... ok")), "{tests}");
+    }
 
     let run = ["run", "--quiet", "--features", "cli", "--"];
     for passes_of in ["twice.relay --passes drop-repeated-relu", "norm.relay --passes find-rsqrt"] {
@@ -230,6 +232,15 @@ fn a_pass_in_a_crate_of_its_own_works() {
     let listed = passes(&[&run[..], &["passes"]].concat());
     for pass in ["DropRepeatedRelu", "FoldConstant"] {
         assert!(listed.lines().any(|line| line.starts_with(pass)), "{listed}");
+    }
+
+    // The loop over three elements is there, and written out if the pass runs.
+    for (added, is_there) in [("[]", true), ("[[1,\"mine.UnrollShort\"]]", false)] {
+        let config = format!("tir.add_lower_pass={added}");
+        let compile = ["compile", "sum.relay", "-o", "out", "--emit", "tir", "--config", &config];
+        passes(&[&run[..], &compile].concat());
+        let loops = fs::read_to_string(folder.path("my-passes/out/sum.tir")).unwrap();
+        assert_eq!(loops.contains("in serial(3)"), is_there, "{loops}");
     }
 
     let twice = ModelBuilder::new(13)
