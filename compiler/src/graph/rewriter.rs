@@ -120,10 +120,12 @@ impl Rewriter {
     pub fn args(&self, call: &Call) -> Vec<Option<ExprId>> {
         let mut args = Vec::with_capacity(call.args.len());
         for &arg in &call.args {
-            args.push(match arg {
-                Some(id) => Some(self.mapped_for("args", id)),
-                None => None,
-            });
+            // A closure would be the place of the panic.
+            let Some(id) = arg else {
+                args.push(None);
+                continue;
+            };
+            args.push(Some(self.mapped_for("args", id)));
         }
         args
     }

@@ -33,6 +33,18 @@ fn a_header_and_a_row_are_printed_and_the_test_data_checked() {
 }
 
 #[test]
+fn a_text_is_measured_at_its_greatest_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("open.relay");
+    let text = "def @main(%x: Tensor[(n, 4), float32]) -> Tensor[(n, 4), float32] { nn.relu(%x) }";
+    write(&model, text.as_bytes());
+    let open = fails(&["bench", path(&model), "--seconds", "0"]);
+    assert!(open.contains("the size of `n` is not known; help: write a number in its place"), "{open}");
+    let bounded = succeeds(&["bench", path(&model), "--seconds", "0", "--dim", "n=1..=16"]);
+    assert_eq!(cells(&bounded)[8], "interpreter");
+}
+
+#[test]
 fn a_profile_has_the_time_and_the_rule_of_each_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let model = scores(folder.path());
