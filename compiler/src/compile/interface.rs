@@ -261,21 +261,6 @@ impl Interface {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn properties_of_hostile_size_are_left_out() {
-        let property = |name: &str, bytes: usize| (name.to_owned(), "x".repeat(bytes));
-        let kept =
-            bounded(vec![property("a", 3), property("b", 2 * MAX_METADATA), property("c", 5)]);
-        assert_eq!(kept, [property("a", 3), property("c", 5)]);
-        let many = bounded((0..3 * MAX_PROPERTIES).map(|_| property("", 1)).collect());
-        assert_eq!(many.len(), MAX_PROPERTIES);
-    }
-}
-
 /// Checks that passes have left the model's inputs and outputs as they were.
 ///
 /// # Errors
@@ -312,5 +297,20 @@ fn fits(old: &Type, new: &Type) -> bool {
             old.len() == new.len() && old.iter().zip(new.iter()).all(|(old, new)| fits(old, new))
         }
         (old, new) => old == new,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_of_hostile_size_are_left_out() {
+        let property = |name: &str, bytes: usize| (name.to_owned(), "x".repeat(bytes));
+        let kept =
+            bounded(vec![property("a", 3), property("b", 2 * MAX_METADATA), property("c", 5)]);
+        assert_eq!(kept, [property("a", 3), property("c", 5)]);
+        let many = bounded((0..3 * MAX_PROPERTIES).map(|_| property("", 1)).collect());
+        assert_eq!(many.len(), MAX_PROPERTIES);
     }
 }

@@ -407,7 +407,7 @@ impl PassInfo {
 
     /// As if niello itself declared the pass.
     #[cfg(test)]
-    pub(super) fn as_niellos(mut self) -> PassInfo {
+    pub(super) fn of_niello(mut self) -> PassInfo {
         self.declared_in = module_path!();
         self
     }

@@ -39,7 +39,10 @@ fn a_text_is_measured_at_its_greatest_sizes() {
     let text = "def @main(%x: Tensor[(n, 4), float32]) -> Tensor[(n, 4), float32] { nn.relu(%x) }";
     write(&model, text.as_bytes());
     let open = fails(&["bench", path(&model), "--seconds", "0"]);
-    assert!(open.contains("the size of `n` is not known; help: write a number in its place"), "{open}");
+    assert!(
+        open.contains("the size of `n` is not known; help: write a number in its place"),
+        "{open}"
+    );
     let bounded = succeeds(&["bench", path(&model), "--seconds", "0", "--dim", "n=1..=16"]);
     assert_eq!(cells(&bounded)[8], "interpreter");
 }

@@ -6,6 +6,8 @@
 mod delay;
 mod distances;
 
+pub use delay::{DELAY, DelayAttrs};
+
 use niello::graph::TypeError;
 use niello::graph::interp::{Elements, Tensor};
 use niello::ir::{DType, Type};

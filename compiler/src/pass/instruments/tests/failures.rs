@@ -94,7 +94,7 @@ fn calling() -> IRModule {
 
 /// A pass that removes a function that is still called.
 fn spoiling() -> PassRef {
-    let info = super::info("Spoils").as_niellos();
+    let info = super::info("Spoils").of_niello();
     PassRef::new(ModulePass::new(info, |mut module: IRModule, _: &PassContext| {
         module.remove(&GlobalVar::new("other"));
         module

@@ -32,7 +32,7 @@ fn compiled_code_and_evaluation_agree() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("delay.so");
         write_shared_library(&compilation.model, &options.target, &path).unwrap();
-        let mut loaded = LoadedModel::load(&compilation.model, &path).unwrap();
+        let loaded = LoadedModel::load(&compilation.model, &path).unwrap();
         let found = loaded.run(&[x.to_constant().unwrap()]).unwrap();
         assert_eq!(found[0].to_f64_vec().unwrap(), expected, "{steps}");
     }
