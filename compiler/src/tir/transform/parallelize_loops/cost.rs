@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::rows::mentions;
 use crate::strategy::{Machine, PER_CYCLE};
 use crate::tir::{
     BinaryOp, Buffer, BufferId, BufferScope, ForKind, Intrinsic, ParamKind, PrimExpr, PrimFuncData,
@@ -77,10 +78,9 @@ impl Site {
         of_vectors.fold(1, |lanes, lane| lanes.saturating_mul(lane.extent))
     }
 
-    /// Iterations of the unrolled loops that some indices depend on, or do not.
-    fn unrolled(&self, indices: &[PrimExpr], depend: bool) -> f64 {
-        let lanes = self.0.iter().filter(|lane| !lane.is_vector);
-        let lanes = lanes.filter(|lane| lane.counts(Some(indices)) == depend);
+    /// Iterations of the unrolled loops that indices do not depend on.
+    fn same(&self, indices: &[PrimExpr]) -> f64 {
+        let lanes = self.0.iter().filter(|lane| !lane.is_vector && !lane.counts(Some(indices)));
         lanes.fold(1.0, |all, lane| all * lane.extent as f64)
     }
 }
@@ -89,12 +89,6 @@ impl Lane {
     fn counts(&self, indices: Option<&[PrimExpr]>) -> bool {
         indices.is_none_or(|indices| indices.iter().any(|index| mentions(index, &self.vars)))
     }
-}
-
-fn mentions(expr: &PrimExpr, vars: &BTreeSet<VarId>) -> bool {
-    let mut found = false;
-    expr.walk(&mut |expr| found |= matches!(expr, PrimExpr::Var { var, .. } if vars.contains(var)));
-    found
 }
 
 /// What the statements of a function take.
@@ -179,8 +173,10 @@ impl<'a> Costs<'a> {
     }
 }
 
+/// Bytes of the elements of a buffer; as many as can be where an extent is not known.
 fn bytes_of(buffer: &Buffer) -> f64 {
-    let elements = buffer.spec.num_elements().unwrap_or(i64::MAX);
+    let elements = buffer.spec.num_elements().filter(|elements| *elements >= 0);
+    let elements = elements.unwrap_or(i64::MAX);
     elements as f64 * f64::from(buffer.dtype.bits()) / 8.0
 }
 
@@ -247,7 +243,7 @@ impl Costs<'_> {
         }
         let ty = PrimType::vector(data.dtype, indices.first().map_or(1, |it| it.ty().lanes));
         let lanes = site.lanes(Some(indices));
-        let same = site.unrolled(indices, false);
+        let same = site.same(indices);
         work.loads += self.registers(ty, lanes) / same;
         let elements = lanes.saturating_mul(i64::from(ty.lanes)) as f64;
         let bytes = elements * f64::from(data.dtype.bits()) / 8.0;

@@ -164,7 +164,8 @@ fn most_of_thread(count: i64, part: i64, threads: i64) -> i64 {
     (parts + threads - 1) / threads * part
 }
 
-fn mentions(expr: &PrimExpr, vars: &BTreeSet<VarId>) -> bool {
+/// Whether an expression reads one of the variables.
+pub(super) fn mentions(expr: &PrimExpr, vars: &BTreeSet<VarId>) -> bool {
     let mut found = false;
     expr.walk(&mut |expr| found |= matches!(expr, PrimExpr::Var { var, .. } if vars.contains(var)));
     found
