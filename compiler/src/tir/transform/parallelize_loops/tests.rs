@@ -290,3 +290,19 @@ fn threads_share_a_border_by_blocks_of_channels() {
     assert_eq!(loops(96, 112), [6]);
     assert!(loops(32, 8).is_empty());
 }
+
+/// A tile of eight rows: a vector of the right operand is loaded once for all of them, so that the
+/// multiply-adds and the scalars beside them take some 6 cycles, not the 20 that all loads would.
+#[test]
+fn what_unrolled_iterations_share_is_counted_once() {
+    let text =
+        "prim_func @f(a: input float32[32768], b: const float32[256], y: output float32[2048]) {
+        for i in serial(64) { allocate acc: register float32[32] {
+          for z in vectorized(32) { acc[z] = 0.0 }
+          for k in serial(64) { for r in unrolled(8) { for c in vectorized(4) {
+            acc[r * 4 + c] = fma(a[i * 512 + r * 64 + k], b[k * 4 + c], acc[r * 4 + c]) } } }
+          for r in unrolled(8) { for c in vectorized(4) {
+            y[i * 32 + r * 4 + c] = acc[r * 4 + c] } } } } }";
+    assert_eq!(parallel(text, 15_000), []);
+    assert_eq!(parallel(text, 9_000), [("i".to_owned(), 64)]);
+}
