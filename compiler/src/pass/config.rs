@@ -124,7 +124,7 @@ impl ConfigEntry {
     }
 
     /// The fields of the option with their defaults, if it is a struct.
-    pub fn default_fields(&self) -> serde_json::Map<String, serde_json::Value> {
+    pub(crate) fn default_fields(&self) -> serde_json::Map<String, serde_json::Value> {
         serde_json::from_str(&self.default_json()).unwrap_or_default()
     }
 
