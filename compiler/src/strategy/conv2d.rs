@@ -14,7 +14,7 @@ mod terms;
 
 use super::cover::adjacent;
 use super::emit::Emitter;
-use super::fetch::{Fetch, Step};
+use super::fetch::{Fetch, Step, Turn};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Outcome, Rows, Sums, Tile, TileType};
@@ -603,6 +603,7 @@ impl Emitter {
     ) -> Stmt {
         let conv = direct.conv;
         let Place { n, g, column, y, x, number: tile_number, wide } = *place;
+        let turn = &Turn::known(tile_number.clone());
         let o = &column.first;
         let rows = Rows { outer: lines.size, inner: pixels.size };
         let tile = Tile::new(self, rows, columns, conv.ty, direct.sums);
@@ -618,7 +619,7 @@ impl Emitter {
                 panel: vec![g.clone(), column.panel.clone(), zero.clone(), zero.clone(), zero],
                 number,
                 steps,
-                tile: tile_number,
+                turn,
                 column,
                 rows: None,
             };

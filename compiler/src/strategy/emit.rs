@@ -10,7 +10,7 @@ use super::nest::{Padding, innermost};
 use super::tiling::{Tiling, Work, comes_from_afar};
 use crate::executor::Loops;
 use crate::ir::BufferSpec;
-use crate::te::{Anchor, ComputeDag, ConcatPart, StageId, StageKind, stage_nest};
+use crate::te::{Anchor, AxisLimit, ComputeDag, ConcatPart, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
@@ -34,6 +34,8 @@ pub(super) struct Emitter {
     pub(super) rows: Vec<PrimExpr>,
     /// Extents of loop variables, which begin at zero.
     pub(super) extents: BTreeMap<VarId, i64>,
+    /// How far a run goes along axes of copies of parts of tensors.
+    pub(super) ends: BTreeMap<BufferId, Vec<AxisLimit>>,
     /// Scratch buffers that live as long as the kernel runs.
     pub(super) scratch: Vec<BufferId>,
     pub(super) macs: u64,
@@ -104,6 +106,7 @@ impl Emitter {
             uses,
             rows: Vec::new(),
             extents: BTreeMap::new(),
+            ends: BTreeMap::new(),
             scratch: Vec::new(),
             macs: 0,
             loops: Vec::new(),
@@ -588,6 +591,12 @@ impl Emitter {
         self.extents.insert(var, extent);
         let index = if extent == 1 { PrimExpr::index(0) } else { self.func.var_expr(var) };
         (index, var)
+    }
+
+    /// The axes of a buffer of which a run has as much as it says itself.
+    pub(super) fn limits(&self, buffer: BufferId) -> &[AxisLimit] {
+        let of_stage = || self.dag.stage_of(buffer).map(|stage| self.dag.limits(stage));
+        self.ends.get(&buffer).map(Vec::as_slice).or_else(of_stage).unwrap_or(&[])
     }
 
     /// Whether each run says how much there is in a buffer.

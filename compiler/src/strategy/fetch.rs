@@ -12,6 +12,11 @@ const LINE: i64 = 64;
 /// behind whose end processors look for nothing themselves, and less than the first cache level.
 const ONE_BY_ONE: i64 = 16 << 10;
 
+/// How many tiles share in asking for the next panel if their number is known at run time alone: as
+/// many as runs of more than a few rows have, or more, a quarter of the share each.
+pub(super) const RUN_TIME_SHARERS: i64 = 2;
+const QUARTERS: i64 = 4;
+
 /// What the steps of a tile's sum ask for, besides what they read. What lies behind the weights may
 /// be asked for, too: it is those of the next kernel, or nothing comes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,12 +45,43 @@ pub(super) struct Step<'a> {
     /// Its number, and how many it is of those that dot products have.
     pub(super) number: &'a PrimExpr,
     pub(super) steps: i64,
-    /// The number of the tile's rows among the tiles of rows.
-    pub(super) tile: &'a PrimExpr,
+    /// The turn of the tile's rows.
+    pub(super) turn: &'a Turn,
     /// The tile's columns.
     pub(super) column: &'a Column,
     /// The tile's rows, if those behind them are asked for.
     pub(super) rows: Option<Streamed>,
+}
+
+/// The turn of a tile of rows among those that go over a panel and ask for the next one.
+#[derive(Clone)]
+pub(super) struct Turn {
+    /// Its number.
+    pub(super) number: PrimExpr,
+    /// If how many there are is known at run time alone: how many ask, and what this one asks for, in
+    /// quarters of the share of each if they are the fewest.
+    pub(super) of_run: Option<[PrimExpr; 2]>,
+}
+
+impl Turn {
+    /// The turn of a tile among a known number of them.
+    pub(super) fn known(number: PrimExpr) -> Turn {
+        Turn { number, of_run: None }
+    }
+
+    /// The turn of a tile among so many of a run. Those behind the ones that ask for the panel ask for
+    /// its first line, which is near by then.
+    pub(super) fn of_run(number: PrimExpr, tiles: &PrimExpr) -> Turn {
+        let many = PrimExpr::index(QUARTERS * RUN_TIME_SHARERS);
+        let few = PrimExpr::index(RUN_TIME_SHARERS);
+        let is_many = many.clone().less_equal(tiles.clone());
+        let quarters =
+            PrimExpr::select(is_many.clone(), PrimExpr::index(1), PrimExpr::index(QUARTERS));
+        let sharers = PrimExpr::select(is_many, many, few);
+        let asks = number.clone().less(sharers.clone());
+        let quarters = PrimExpr::select(asks, quarters, PrimExpr::index(0));
+        Turn { number, of_run: Some([sharers, quarters]) }
+    }
 }
 
 /// Rows of a tile that are read once.
@@ -119,8 +155,12 @@ impl Fetch {
                 1 => (ONE_BY_ONE / LINE * self.line, 3),
                 _ => (self.panel * self.depth, 2),
             };
-            let tile = step.column.number.clone() * tiles + step.tile.clone();
-            let place = (tile * self.depth + step.number.clone()) * share;
+            let (tiles, share_of_turn) = match &step.turn.of_run {
+                None => (PrimExpr::index(tiles), PrimExpr::index(share)),
+                Some([tiles, quarters]) => (tiles.clone(), quarters.clone() * (share / QUARTERS)),
+            };
+            let tile = step.column.number.clone() * tiles + step.turn.number.clone();
+            let place = (tile * self.depth + step.number.clone()) * share_of_turn;
             for part in (0..share * step.steps).step_by(self.line as usize) {
                 ask(&step.panel, place.clone() + (behind + part), locality);
             }

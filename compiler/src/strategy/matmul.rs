@@ -11,7 +11,7 @@ mod widen;
 
 use super::conv2d::around;
 use super::emit::Emitter;
-use super::fetch::{Fetch, Step, Streamed};
+use super::fetch::{Fetch, Step, Streamed, Turn};
 use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
 use super::nest::{block, in_run};
 use super::reduce::Reduction;
@@ -22,7 +22,7 @@ use super::tiling::{Order, Run};
 use super::words::Words;
 use crate::ir::BufferSpec;
 use crate::ops::broadcast;
-use crate::te::StageId;
+use crate::te::{AxisLimit, StageId};
 use crate::tir::border::fill_halo;
 use crate::tir::transform::{INDEPENDENT_LOOP, limit_fill};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
@@ -129,8 +129,7 @@ impl Place<'_> {
 struct TileRows {
     size: Size,
     first: PrimExpr,
-    /// The tile's number among those that go over a panel in turn, as far as they ask for the next.
-    number: PrimExpr,
+    turn: Turn,
 }
 
 impl TileRows {
@@ -380,11 +379,14 @@ impl Emitter {
         if let Some(copy) = self.pack_fours(p, matrices, first.clone()) {
             return Stmt::block("panels", copy);
         }
-        let copy = self
-            .fill(p.rhs.buffer, matrices, &|index| first.iter().chain(index).cloned().collect());
         let axes = if p.transpose_b { [1, 0] } else { [0, 1] };
         let ends = axes.into_iter().zip([p.terms.clone(), p.columns.clone()]);
-        let ends = ends.filter_map(|(axis, end)| Some((p.rhs.buffer, axis, end?)));
+        let ends: Vec<AxisLimit> =
+            ends.filter_map(|(axis, end)| Some(AxisLimit { axis, extent: end? })).collect();
+        self.ends.insert(p.rhs.buffer, ends.clone());
+        let copy = self
+            .fill(p.rhs.buffer, matrices, &|index| first.iter().chain(index).cloned().collect());
+        let ends = ends.into_iter().map(|end| (p.rhs.buffer, end.axis, end.extent));
         Stmt::block("panels", limit_fill(&self.func, copy, ends))
     }
 
@@ -478,7 +480,8 @@ impl Emitter {
                 let number = i.clone() + before;
                 before += run.count;
                 let (size, first) = (Size::Known(run.size), i * run.size + run.first);
-                around(i_var, run.count, body(self, TileRows { size, first, number }))
+                let turn = Turn::known(number);
+                around(i_var, run.count, body(self, TileRows { size, first, turn }))
             });
             return Stmt::seq(tiles.collect::<Vec<_>>());
         };
@@ -499,8 +502,8 @@ impl Emitter {
             PrimExpr::select(is_last, count.clone() - size.clone(), number.clone() * most);
         self.extents.insert(first_var, rows.most);
         let size = Size::OfRun { size, most };
-        let asking = number.clone().min(cut.fetching_tiles(rows) - 1);
-        let tile = body(self, TileRows { size, first, number: asking });
+        let turn = Turn::of_run(number.clone(), &used);
+        let tile = body(self, TileRows { size, first, turn });
         let tile = Stmt::let_(size_var, size_of, Stmt::let_(first_var, first_of, tile));
         // Loops that threads share have constant bounds. No two tiles have a row in common.
         let (min, extent) = (PrimExpr::index(0), PrimExpr::index(tiles));
@@ -592,7 +595,7 @@ impl Emitter {
             panel: at(tile_column.panel.clone(), PrimExpr::index(0)),
             number: &stored(&number),
             steps: 1,
-            tile: &rows.number,
+            turn: &rows.turn,
             column: tile_column,
             rows: streamed.then(|| Streamed {
                 buffer: p.lhs,
@@ -642,7 +645,7 @@ impl Emitter {
             panel: at(&place.column.panel, PrimExpr::index(0)),
             number: &number,
             steps: at_once,
-            tile: &place.tile.number,
+            turn: &place.tile.turn,
             column: place.column,
             rows: None,
         };

@@ -274,7 +274,7 @@ impl Work {
 
     /// Panels outside, in blocks of lines of an image, or rows of a matrix, that stay in the second
     /// level.
-    fn blocked_order(&self, machine: Machine) -> Order {
+    pub(super) fn blocked_order(&self, machine: Machine) -> Order {
         let rows = if self.scattered { self.rows[1] } else { self.rows[0] };
         let room = machine.caches[1] * BLOCK_SIXTEENTHS / 16;
         let wanted = ((self.left_bytes() + room - 1) / room).clamp(1, rows.max(1));

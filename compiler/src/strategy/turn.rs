@@ -40,6 +40,9 @@ struct Element {
     side: i64,
     /// Whether an element may be computed twice.
     repeats: bool,
+    /// How far a run goes along the axis that is written, where places that are read depend on its sizes:
+    /// what is behind that need not be there to be read.
+    end: Option<PrimExpr>,
 }
 
 /// Blocks along one axis.
@@ -187,6 +190,7 @@ impl Emitter {
         let mut read: Option<(usize, Option<i64>)> = None;
         let mut turned = Vec::new();
         let mut repeats = true;
+        let mut by_sizes = false;
         for load in loads {
             let PrimExpr::Load { buffer, dtype, indices } = &load else { continue };
             let data = &self.func.buffers[*buffer].spec;
@@ -202,13 +206,18 @@ impl Emitter {
             if self.can_be_packed(*buffer, indices, lane) {
                 continue;
             }
-            let known = |var: VarId| vars.contains(&Some(var));
+            let is_size = |var: &VarId| self.func.dims.contains(var);
+            // Those of loops around these, too.
+            let known = |var: &VarId| vars.contains(&Some(*var)) || self.extents.contains_key(var);
             let strange = indices.iter().any(|index| {
                 index.any(&mut |e| match e {
                     PrimExpr::Load { .. } => true,
-                    PrimExpr::Var { var, .. } => !known(*var),
+                    PrimExpr::Var { var, .. } => !known(var) && !is_size(var),
                     _ => false,
                 })
+            });
+            by_sizes |= indices.iter().any(|index| {
+                index.any(&mut |e| matches!(e, PrimExpr::Var { var, .. } if is_size(var)))
             });
             let is_cast = |(from, to): &&(PrimExpr, PrimExpr)| *from == load && turns(to.dtype());
             let unit = match dtype.bits() == bits && turns(*dtype) {
@@ -235,6 +244,12 @@ impl Emitter {
         if turned.len() > MOST_TURNED {
             return None;
         }
+        let limits = stored.as_ref().map_or(&[][..], |&(to, _)| self.limits(to));
+        let end = |axis: usize| limits.iter().find(|limit| limit.axis == axis);
+        if by_sizes && end(read).is_some() {
+            return None;
+        }
+        let end = end(written).filter(|_| by_sizes).map(|limit| limit.extent.clone());
         let vector_bits = match bits {
             ..32 => self.machine.vector_bits.min(NARROW_VECTOR_BITS),
             _ => self.machine.vector_bits,
@@ -259,6 +274,7 @@ impl Emitter {
             turned,
             side,
             repeats,
+            end,
         })
     }
 
@@ -318,7 +334,10 @@ impl Emitter {
                     Some((var, values.get(&var)?.clone() + offset))
                 };
                 // A padding lane may hold anything: another element, which is there to be read.
-                let row_at = at(element.written, row.min(columns.valid - 1).into())?;
+                let mut row_at = at(element.written, row.min(columns.valid - 1).into())?;
+                if let Some(end) = &element.end {
+                    row_at.1 = row_at.1.min(end.clone() - 1);
+                }
                 let lane = self.func.index_var("l");
                 let lane_at = at(element.read, self.func.var_expr(lane))?;
                 let mut here = values.clone();

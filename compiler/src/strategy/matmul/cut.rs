@@ -3,15 +3,11 @@
 use super::{MatMul, Matrices, RowCount};
 use crate::ir::{BufferSpec, DType};
 use crate::strategy::emit::Emitter;
-use crate::strategy::fetch::Fetch;
+use crate::strategy::fetch::{Fetch, RUN_TIME_SHARERS};
 use crate::strategy::machine::{MAX_TILE_ROWS, Machine};
 use crate::strategy::tile::{ColumnRun, FOUR, MOST_MATRIX_ROWS, Sums, divisor_of_steps, steps};
 use crate::strategy::tiling::{IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Tiling, Work};
 use crate::tir::MATRIX_GRID;
-
-/// Tiles that ask for the next panel if the number of rows is known at run time alone: as many as runs
-/// of more than a few rows have.
-const RUN_TIME_FETCHING: i64 = 2;
 
 /// Fewest rows of a product whose sums are in matrices: of fewer, reading the weights is what takes time.
 const LEAST_MATRIX_ROWS: i64 = 8;
@@ -49,7 +45,7 @@ impl Cut {
     /// How many tiles ask for the next panel, each for a part of it.
     pub(super) fn fetching_tiles(&self, rows: &RowCount) -> i64 {
         match rows.of_run {
-            Some(_) => self.tiles(rows).min(RUN_TIME_FETCHING),
+            Some(_) => RUN_TIME_SHARERS,
             None => self.tiles(rows),
         }
     }
@@ -162,8 +158,8 @@ impl Emitter {
             // Of few tiles, each would read all weights for itself.
             let rows = work.rows[1].min(2 * MAX_TILE_ROWS);
             let few = Work { rows: [1, rows], ..*work };
-            let Tiling { order, next, .. } = Tiling::choose(packing, self.machine, &few);
-            (tiling.order, tiling.next) = (order, next);
+            tiling.next = Tiling::choose(packing, self.machine, &few).next;
+            tiling.order = work.blocked_order(self.machine);
         }
         if may_fetch { tiling } else { Tiling { ahead: 0, next: false, ..tiling } }
     }

@@ -7,8 +7,9 @@ use super::partition::Groups;
 use super::rows::{MIN_ROW, rows_of};
 use crate::graph::{ExprId, Function};
 use crate::ir::{DType, TensorType};
-use crate::ops::OpPattern;
 use crate::ops::nn::{MATMUL, MatmulAttrs};
+use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE, TRANSPOSE};
+use crate::ops::{OpDef, OpPattern};
 use crate::transform::calls::op_of;
 
 /// Fewest rows of which the products are one kernel: of fewer, matrices are read where they are.
@@ -26,8 +27,10 @@ pub(super) fn join(groups: &mut Groups, function: &Function, graph: &Graph) {
         let finder = Finder { groups, function, graph, members: &members };
         // Two products in a kernel, not three.
         if let Some([scores, weights]) = finder.attention(id).filter(|found| !joined[found[0]]) {
-            groups.merge(scores, id);
-            groups.merge(weights, id);
+            let moved = finder.moved_matrices([scores, id]);
+            for group in moved.into_iter().chain([scores, weights]) {
+                groups.merge(group, id);
+            }
             joined[groups.root(id)] = true;
         }
     }
@@ -70,6 +73,26 @@ impl Finder<'_> {
         };
         let pays = at_least(rank - 2, MIN_ROWS) && at_least(rank - 1, MIN_ROW);
         (is_one_batch && pays).then_some([scores, weights])
+    }
+
+    /// The groups of right operands of products, given by their groups, that do nothing but change the order
+    /// of elements: they are packed anyway, in any order.
+    fn moved_matrices(&self, products: [ExprId; 2]) -> Vec<ExprId> {
+        let is = |id: ExprId, defs: &[&OpDef]| {
+            op_of(self.function.expr(id)).is_some_and(|(op, _)| defs.iter().any(|def| op.is(def)))
+        };
+        let matrix = |&product: &ExprId| {
+            let product = self.members[product].iter().find(|&&id| is(id, &[&MATMUL]))?;
+            let matrix = self.function.expr(*product).operands().nth(1)?;
+            let members = self.members[matrix].as_slice();
+            let moves =
+                members.iter().all(|&id| is(id, &[&TRANSPOSE, &RESHAPE, &EXPAND_DIMS, &SQUEEZE]));
+            // A group of reshapes alone is no kernel.
+            let copies = moves && members.iter().any(|&id| is(id, &[&TRANSPOSE]));
+            let is_own = self.graph.uses(matrix).len() == 1 && self.is_read_by(matrix, &[*product]);
+            (copies && is_own).then_some(matrix)
+        };
+        products.iter().filter_map(matrix).collect()
     }
 
     fn tensor(&self, id: ExprId) -> Option<&TensorType> {
