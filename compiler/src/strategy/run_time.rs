@@ -7,18 +7,21 @@
 //! end where those of the run end; what else a run does not need is left out by `tir.LimitLoops`.
 
 mod samples;
+mod units;
+
+pub use units::units_are_independent;
 
 use samples::{Known, edges, samples};
 
 use super::Machine;
-use super::primitive::{Extents, Primitive, primitive, problem_at};
+use super::primitive::{Primitive, primitive, problem_at};
 use crate::diagnostics::{Problem, pin};
 use crate::executor::{Kernel, RunTimeAxis, RunTimeSizes};
 use crate::graph::{Callee, Expr, ExprId, Function};
-use crate::ir::{BufferSpec, DType, Dim, IRModule, Span, TensorType, Type};
+use crate::ir::{BufferSpec, DType, Dim, Span, TensorType, Type};
 use crate::target::Target;
-use crate::te::{ComputeDag, StageId, StageKind};
-use crate::tir::{Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
+use crate::te::ComputeDag;
+use crate::tir::{BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 /// The tensors of a type, tuples flattened.
 pub(crate) fn tensor_types(ty: &Type) -> Vec<&TensorType> {
@@ -111,101 +114,6 @@ pub(super) fn limited(
     greatest.fold_tables(&|stage, id| !limits.changes(stage, id));
     limits.set(&mut greatest);
     Ok(greatest)
-}
-
-/// Whether each unit of the only size could be a run of its own: no element depends on one of another
-/// unit. The module's computations are all calls of primitive functions.
-pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
-    let Some(max) = sizes.iter().next().and_then(|size| i64::try_from(size.max).ok()) else {
-        return false;
-    };
-    // What other code generators make of a function is not known.
-    let is_ours = |function: &Function| function.attrs().str("Compiler").is_none();
-    let mut primitives = module.functions().filter(|(_, f)| f.attrs().flag("Primitive"));
-    sizes.iter().all(|size| !size.counted)
-        && sizes.len() == 1
-        && module.functions().all(|(_, function)| is_ours(function))
-        && primitives.all(|(global, function)| {
-            let made = |extents: &Extents<'_>| primitive(global.name(), function, extents, false);
-            let Some(samples) = samples(function, sizes) else { return false };
-            let dags: Result<Vec<ComputeDag>, _> = (samples.iter())
-                .map(|sample| made(&|dim| sizes.value(dim, sample)).map(|made| made.dag))
-                .collect();
-            let Ok(dags) = dags else { return false };
-            let Some((greatest, others)) = dags.split_first() else { return false };
-            let Some(other) = others.first() else { return true };
-            let mut named = greatest.clone();
-            let known = Known::new(function, sizes, &samples, &[], &sizes.declare(&mut named.func));
-            let limits = known.limits(&named, others, &[]);
-            limits.is_ok_and(|limits| limits.are_outermost(greatest))
-                && Units { dag: greatest, other, max }.are_independent()
-        })
-}
-
-/// The elements of a dag by the unit of the only size that they belong to.
-struct Units<'a> {
-    dag: &'a ComputeDag,
-    /// The same for another size.
-    other: &'a ComputeDag,
-    max: i64,
-}
-
-impl Units<'_> {
-    /// The axis that goes over units, and how far it goes with each.
-    fn axis(&self, stage: StageId) -> Option<(usize, i64)> {
-        let (shape, other) = (self.dag.shape(stage), self.other.shape(stage));
-        let axis = shape.iter().zip(other).position(|(a, b)| a != b)?;
-        Some((axis, shape[axis] / self.max))
-    }
-
-    fn are_independent(&self) -> bool {
-        self.dag.stages.iter().all(|(stage, data)| match &data.kind {
-            StageKind::Placeholder => true,
-            StageKind::Compute(value) => self.reads_own(stage, value),
-            StageKind::Reduce { value, .. } => self.reads_own(stage, value),
-            StageKind::Joint { reduction, .. } => {
-                reduction.values.iter().all(|value| self.reads_own(stage, value))
-            }
-            StageKind::Concat { axis, parts } => {
-                let own = self.axis(stage);
-                own.is_none_or(|own| own.0 != *axis)
-                    && parts.iter().all(|part| self.axis(part.stage) == own)
-            }
-            StageKind::Extern { statement, .. } => {
-                let all = statement.inputs.iter().chain(&statement.results);
-                all.copied().all(|stage| self.axis(stage).is_none())
-            }
-        })
-    }
-
-    /// Whether an element reads elements of its own unit, and such that belong to none.
-    fn reads_own(&self, stage: StageId, value: &PrimExpr) -> bool {
-        let mut own = true;
-        value.walk(&mut |expr| {
-            if let PrimExpr::Load { buffer, indices, .. } = expr
-                && let Some(read) = self.dag.stage_of(*buffer)
-                && let Some((axis, factor)) = self.axis(read)
-            {
-                own &= self.is_own(stage, &indices[axis], factor);
-            }
-        });
-        own
-    }
-
-    fn is_own(&self, stage: StageId, index: &PrimExpr, factor: i64) -> bool {
-        let Some((axis, own_factor)) = self.axis(stage) else { return false };
-        let data = &self.dag.stages[stage];
-        let own = self.dag.func.var_expr(data.axes[axis]);
-        if factor == own_factor && *index == own {
-            return true;
-        }
-        let mut analyzer = Analyzer::new();
-        for (&var, &extent) in data.axes.iter().zip(self.dag.shape(stage)) {
-            analyzer.bind(var, 0, extent);
-        }
-        let unit = |at: PrimExpr, factor: i64| at.floordiv(factor);
-        analyzer.can_prove_equal(&unit(index.clone(), factor), &unit(own, own_factor))
-    }
 }
 
 /// Which way a tensor is copied.

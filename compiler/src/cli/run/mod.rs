@@ -171,12 +171,18 @@ fn run_model(args: &Args) -> Result<Ran, Failure> {
     let model = Model::read(&args.model)?;
     let (mut input_ports, output_ports) = ports(&model, &options)?;
     input_ports.retain(|port| !options.input_values.contains_key(&port.name));
-    // Everything that can be wrong with files is told before the model is compiled.
-    let targets = outputs::targets(&args.output, &output_ports)?;
+    // Everything that can be wrong with files is told before the model is compiled, unless the tensors
+    // of a sequence are yet to be counted.
+    if output_ports.iter().all(|port| port.dtype.is_some()) {
+        outputs::targets(&args.output, &output_ports)?;
+    }
     let inputs = inputs::read(&args.inputs, Some(&args.named), &input_ports)?;
     let progress = Progress::spinner(args.json.as_deref(), "compiling");
     let runner =
         Runner::new(args.backend.backend()?, &model, &inputs, &options, args.code.workers())?;
+    let port = |name: &String| Port { name: name.clone(), dtype: None };
+    let output_ports: Vec<Port> = runner.output_names().iter().map(port).collect();
+    let targets = outputs::targets(&args.output, &output_ports)?;
     progress.say("running");
     let (values, compared) = match args.compare_with {
         None => match &args.values {

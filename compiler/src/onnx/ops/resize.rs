@@ -18,7 +18,8 @@ struct Sizes {
     scales: Option<Vec<f64>>,
 }
 
-/// `Resize`-10 (by scales, as `Upsample`), -11 (modes, sizes), -13, -18 (`antialias`, `axes`,
+/// `Resize`-10 (by scales, as `Upsample`), -11 (modes, sizes), -13 (without `tf_half_pixel_for_nn`, which
+/// exporters and ONNX Runtime still know), -18 (`antialias`, `axes`,
 /// `keep_aspect_ratio_policy`), -19 (`half_pixel_symmetric`).
 pub(super) fn resize(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
@@ -36,6 +37,7 @@ pub(super) fn resize(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         Some("half_pixel_symmetric") if node.version >= 19 => {
             CoordinateTransformation::HalfPixelSymmetric
         }
+        Some("tf_half_pixel_for_nn") => CoordinateTransformation::TfHalfPixelForNn,
         Some("tf_crop_and_resize") => CoordinateTransformation::TfCropAndResize,
         Some(other) => return Err(unsupported("coordinate_transformation_mode", other)),
     };

@@ -43,6 +43,8 @@ pub enum CoordinateTransformation {
     /// As `half_pixel`, about the middle of the argument: what a size that was rounded leaves out is
     /// left out on both sides.
     HalfPixelSymmetric,
+    /// `(i + 0.5) / scale`, as TensorFlow finds the nearest.
+    TfHalfPixelForNn,
     /// Between the ends of the region `roi`, which are fractions of the last index.
     TfCropAndResize,
 }
@@ -229,6 +231,7 @@ impl Resize2dAttrs {
                 let left_out = extent / 2.0 * (1.0 - size / scaled);
                 left_out + (index + 0.5) / scale - 0.5
             }
+            CoordinateTransformation::TfHalfPixelForNn => (index + 0.5) / scale,
             CoordinateTransformation::TfCropAndResize => {
                 let [start, end] = self.region(axis);
                 if size > 1.0 {

@@ -12,7 +12,7 @@ use crate::executor::RunTimeSizes;
 use crate::graph::{Expr, Function};
 use crate::ir::{DType, Dim};
 use crate::te::{AxisLimit, ComputeDag, ReduceAxis, Stage, StageId, StageKind};
-use crate::tir::{PrimExpr, VarId};
+use crate::tir::{PrimExpr, PrimFuncData, Stmt, VarId};
 
 use super::super::primitive::Primitive;
 use super::tensor_types;
@@ -568,15 +568,38 @@ fn children(expr: &PrimExpr) -> Vec<PrimExpr> {
     children
 }
 
+/// Whether a statement says with sizes of the run how far its loops go, and nothing else.
+fn sizes_are_bounds(func: &PrimFuncData, stmt: &Stmt) -> bool {
+    let mut are_bounds = true;
+    let is_size =
+        |expr: &PrimExpr| matches!(expr, PrimExpr::Var { var, .. } if func.dims.contains(var));
+    stmt.walk(&mut |stmt| {
+        let bound = match stmt {
+            Stmt::For { extent, .. } => Some(extent),
+            _ => None,
+        };
+        stmt.for_each_expr(&mut |expr| {
+            are_bounds &= Some(expr) == bound || !expr.any(&mut |expr| is_size(expr));
+        });
+    });
+    are_bounds
+}
+
 impl Limits {
     /// Whether these are the outermost axes of tensors of more than one element along them, and
-    /// elements do not depend on them otherwise.
+    /// elements do not depend on them otherwise: statements have loops that go so far.
     pub(super) fn are_outermost(&self, dag: &ComputeDag) -> bool {
         let is_first = |(&stage, limits): (&StageId, &Vec<AxisLimit>)| match limits.as_slice() {
             [limit] => dag.shape(stage)[..limit.axis].iter().all(|&extent| extent == 1),
             _ => false,
         };
-        self.reductions.is_empty() && self.kinds.is_empty() && self.stages.iter().all(is_first)
+        let are_bounds = |kind: &StageKind| match kind {
+            StageKind::Extern { statement, .. } => sizes_are_bounds(&dag.func, &statement.body),
+            _ => false,
+        };
+        self.reductions.is_empty()
+            && self.kinds.values().all(are_bounds)
+            && self.stages.iter().all(is_first)
     }
 
     /// Whether elements of a stage, or what they are sums of, depend on sizes.

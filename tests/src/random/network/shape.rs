@@ -267,6 +267,7 @@ impl Generator<'_> {
             CoordinateTransformation::AlignCorners,
             CoordinateTransformation::PytorchHalfPixel,
             CoordinateTransformation::HalfPixelSymmetric,
+            CoordinateTransformation::TfHalfPixelForNn,
         ]);
         let attrs = Resize2dAttrs {
             size: [Dim::from(size(x.shape[2])), Dim::from(size(x.shape[3]))],

@@ -127,6 +127,7 @@ impl Axis<'_> {
             CoordinateTransformation::HalfPixelSymmetric => {
                 extent / f64(2.0) * (f64(1.0) - size / scaled) + half_pixel(index)
             }
+            CoordinateTransformation::TfHalfPixelForNn => (index + f64(0.5)) / scale,
             CoordinateTransformation::TfCropAndResize => {
                 let [start, end] = self.attrs.region(self.number);
                 let first = f64(start) * last.clone();
