@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use niello::ir::Constant;
-use niello::onnx::{TestValue, test_value_from_bytes, test_value_to_bytes};
+use niello::ir::{Constant, DType};
+use niello::onnx::proto::{SequenceType, TypeProto, TypeValue};
+use niello::onnx::{ModelBuilder, TestValue, test_value_from_bytes, test_value_to_bytes};
 use serde_json::Value;
 
 use super::{fails, names, npy_elements, npy_f32, path, scores, succeeds, write};
@@ -78,6 +79,35 @@ fn an_archive_written_by_one_run_is_read_by_another() {
     succeeds(&["run", &files.model, &files.x, &files.bias, "-o", &one]);
     let error = fails(&["run", &files.model, "--input", &format!("x={x}"), &files.bias]);
     assert!(error.contains("input `x`") && error.contains("dimension 1 is 2"), "{error}");
+}
+
+#[test]
+fn all_tensors_of_a_sequence_are_written() {
+    let files = Files::new();
+    let mut model = ModelBuilder::new(13)
+        .input("a", DType::F32, &[2])
+        .input("b", DType::F32, &[1])
+        .node("SequenceConstruct", &["a", "b"], &["s"], &[])
+        .output("s", DType::F32, &[1])
+        .build();
+    let output = &mut model.graph.as_mut().unwrap().output[0];
+    let sequence = SequenceType { elem_type: output.r#type.take().map(Box::new) };
+    let value = Some(TypeValue::Sequence(Box::new(sequence)));
+    output.r#type = Some(TypeProto { value, denotation: None });
+    let [file, a, b, all, first, second] =
+        ["s.onnx", "a.npy", "b.npy", "all.npz", "first.npy", "second.npy"].map(|n| files.path(n));
+    write(file.as_ref(), &model.to_bytes());
+    write(a.as_ref(), &npy_f32(&[2], &[1.0, 2.0]));
+    write(b.as_ref(), &npy_f32(&[1], &[3.0]));
+    succeeds(&["run", &file, &a, &b, "-o", &all]);
+    // The archive has both, as what reads it says.
+    let error = fails(&["run", &file, &all]);
+    assert!(error.contains("`s_0`") && error.contains("`s_1`"), "{error}");
+    succeeds(&["run", &file, &a, &b, "-o", &first, "-o", &second]);
+    assert_eq!(npy_elements(first.as_ref()), [1.0, 2.0]);
+    assert_eq!(npy_elements(second.as_ref()), [3.0]);
+    let error = fails(&["run", &file, &a, &b, "-o", &first]);
+    assert!(error.contains("the model has 2 outputs (`s_0`, `s_1`)"), "{error}");
 }
 
 #[test]

@@ -601,6 +601,58 @@ fn a_batch_of_independent_images_needs_no_bound() {
     assert!(run(&dense_layers(), &options).unwrap().program.units.is_some());
 }
 
+/// Sums along an axis, which statements compute.
+fn running_sums(axis: i64) -> Model {
+    let shape = [ModelDim::from("batch"), ModelDim::from(4)];
+    let axis = Constant::from_i64(&[], &[axis]).unwrap();
+    let sums = ModelBuilder::new(13).initializer("axis", &axis).node(
+        "CumSum",
+        &["x", "axis"],
+        &["y"],
+        &[],
+    );
+    model(sums.input("x", DType::F32, &shape).output("y", DType::F32, &shape))
+}
+
+#[test]
+fn statements_that_keep_to_rows_need_no_bound_and_others_do() {
+    let floats = |values: &[f32]| ModelAttr::from(values.to_vec());
+    let ints = |values: &[i64]| ModelAttr::from(values.to_vec());
+    let shape = [ModelDim::from("batch"), ModelDim::from(4)];
+    let tree = ModelBuilder::new(13).opset("ai.onnx.ml", 3).input("x", DType::F32, &shape);
+    let tree = tree.node_in(
+        "ai.onnx.ml",
+        "TreeEnsembleRegressor",
+        &["x"],
+        &["y"],
+        &[
+            ("nodes_treeids", ints(&[0, 0, 0])),
+            ("nodes_nodeids", ints(&[0, 1, 2])),
+            ("nodes_featureids", ints(&[2, 0, 0])),
+            ("nodes_modes", vec!["BRANCH_LEQ", "LEAF", "LEAF"].into()),
+            ("nodes_values", floats(&[0.1, 0.0, 0.0])),
+            ("nodes_truenodeids", ints(&[1, 0, 0])),
+            ("nodes_falsenodeids", ints(&[2, 0, 0])),
+            ("target_treeids", ints(&[0, 0])),
+            ("target_nodeids", ints(&[1, 2])),
+            ("target_ids", ints(&[0, 0])),
+            ("target_weights", floats(&[1.5, -2.0])),
+        ],
+    );
+    let tree = model(tree.output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(1)]));
+    for model in [tree, running_sums(1)] {
+        let compiled = run(&model, &batch(..)).unwrap();
+        assert!(compiled.program.units.is_some());
+        let inputs = [rows(&[70, 4])];
+        let expected = run_alone(&model, &batch(70), &inputs);
+        for loaded in load(&compiled.model, &batch(..)) {
+            assert_eq!(loaded.run(&inputs).unwrap(), expected);
+        }
+    }
+    let report = run(&running_sums(0), &batch(1..)).unwrap_err().to_string();
+    assert!(report.contains("depends on other units"), "{report}");
+}
+
 #[test]
 fn a_size_without_bound_whose_units_meet_is_refused() {
     let mean = ModelBuilder::new(13)

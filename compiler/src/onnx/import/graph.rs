@@ -363,14 +363,17 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         const WITHOUT: &str = "export the model without it, cut the graph before it with \
                                onnx.utils.extract_model, or import it with \
                                niello::register_onnx_op!";
+        const PORTABLE: &str = "ONNX Runtime wrote this file for one machine; let it optimise no further than \
+                                ORT_ENABLE_EXTENDED, or take the file from before";
         let op = ops::find(domain, proto.op_type(), opset)
             .map_err(|places| {
                 let name = op_name(proto);
                 NodeError::new(format!("imports of the operator {name} are registered at {places}"))
             })?
             .ok_or_else(|| {
+                let help = if domain == "com.microsoft.nchwc" { PORTABLE } else { WITHOUT };
                 NodeError::new(format!("the operator {} is not supported", op_name(proto)))
-                    .help(WITHOUT)
+                    .help(help)
             })?;
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))

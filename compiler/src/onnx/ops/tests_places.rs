@@ -32,6 +32,26 @@ fn regions_that_reach_beyond_an_image() {
     assert_close(&run(13, "Resize", &inputs, &attrs, &["y"]), RESIZED_REGION);
 }
 
+/// ONNX took the mode back with opset 13; exporters write it, and ONNX Runtime knows it, all the same.
+#[test]
+fn the_nearest_is_found_as_tensorflow_does() {
+    let attrs = [
+        ("mode", "nearest".into()),
+        ("nearest_mode", "floor".into()),
+        ("coordinate_transformation_mode", "tf_half_pixel_for_nn".into()),
+    ];
+    let numbers: Vec<f32> = (0..20u8).map(f32::from).collect();
+    let image = || Floats(&[1, 1, 4, 5], &numbers);
+    let smaller = [image(), Missing, Floats(&[4], &[1.0, 1.0, 0.5, 0.6])];
+    for opset in [11, 13] {
+        let found = run(opset, "Resize", &smaller, &attrs, &["y"]);
+        assert_eq!(found, [5.0, 7.0, 9.0, 15.0, 17.0, 19.0]);
+    }
+    let larger = [image(), Missing, Floats(&[4], &[1.0, 1.0, 1.0, 1.5])];
+    let found = run(13, "Resize", &larger, &attrs, &["y"]);
+    assert_eq!(found[..7], [0.0, 1.0, 1.0, 2.0, 3.0, 3.0, 4.0]);
+}
+
 #[test]
 fn a_resize_keeps_an_integer_type() {
     let inputs = [Longs(&[1, 1, 1, 2], &[0, 10]), Missing, Missing, Longs(&[4], &[1, 1, 1, 4])];

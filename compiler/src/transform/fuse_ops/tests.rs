@@ -8,6 +8,7 @@ use crate::ops::nn::{ConvAttrs, MatmulAttrs, MaxPoolAttrs, SoftmaxAttrs};
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
     ArangeAttrs, ConcatenateAttrs, ReshapeAttrs, SplitAttrs, SqueezeAttrs, TakeAttrs, TakeMode,
+    TransposeAttrs,
 };
 use crate::transform::tests::support::{Net, after, after_in, count, show};
 
@@ -292,6 +293,34 @@ fn attention_is_one_kernel() {
     let scores = "multiply(nn.matmul(p0, p1), 2)";
     let expected = format!("P{{tanh(nn.matmul(nn.softmax({scores}), p2))}}(q, k, v)");
     assert_eq!(fused(net.finish(y)), expected);
+}
+
+#[test]
+fn attention_reads_keys_and_values_in_another_order() {
+    let build = |is_read_again: bool| {
+        let mut net = Net::default();
+        let [q, k, v] = [("q", [20, 2, 16]), ("k", [2, 24, 16]), ("v", [24, 2, 8])]
+            .map(|(name, shape)| net.input(name, &shape));
+        let mut moved = |x, axes: &[i64]| {
+            net.op_with("transpose", &[x], &TransposeAttrs { axes: axes.to_vec() })
+        };
+        let [q, k, v] = [moved(q, &[1, 0, 2]), moved(k, &[0, 2, 1]), moved(v, &[1, 0, 2])];
+        let scores = net.op_with("nn.matmul", &[q, k], &MatmulAttrs::default());
+        let weights = net.op_with("nn.softmax", &[scores], &SoftmaxAttrs { axis: -1 });
+        let y = net.op_with("nn.matmul", &[weights, v], &MatmulAttrs::default());
+        if !is_read_again {
+            return fused(net.finish(y));
+        }
+        let y = net.0.tuple(&[y, v]);
+        fused(net.finish(y))
+    };
+    let [q, v] = ["P{transpose(p0)}(q)", "P{transpose(p0)}(v)"];
+    let weights = |q: &str| format!("nn.softmax(nn.matmul({q}, transpose(p0)))");
+    let whole = format!("P{{nn.matmul({}, transpose(p1))}}(k, v, {q})", weights("p2"));
+    assert_eq!(build(false), whole);
+    // What something else reads is stored anyway.
+    let with_values = format!("(P{{nn.matmul({}, p2)}}(k, {q}, {v}), {v})", weights("p1"));
+    assert_eq!(build(true), with_values);
 }
 
 #[test]

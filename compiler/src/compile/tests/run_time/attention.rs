@@ -52,6 +52,31 @@ fn causal_attention_and_masks_are_of_any_length() {
     }
 }
 
+/// Attention packs keys and values from the rows that heads are parts of. Behind the rows of a run,
+/// there may be none to be read.
+#[test]
+fn heads_are_read_from_rows_of_any_number() {
+    let rows = [ModelDim::from("b"), ModelDim::from("t"), ModelDim::from(48)];
+    let parts = Constant::from_i64(&[4], &[0, 0, 3, 16]).unwrap();
+    let mut builder = ModelBuilder::new(17).initializer("parts", &parts);
+    for (name, order) in [("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])] {
+        let [split, moved] = ["split", "moved"].map(|what| format!("{name}_{what}"));
+        builder = builder
+            .input(name, DType::F32, &rows)
+            .node("Reshape", &[name, "parts"], &[&split], &[])
+            .node("Transpose", &[&split], &[&moved], &[("perm", order.to_vec().into())]);
+    }
+    let builder = builder
+        .node("MatMul", &["q_moved", "k_moved"], &["s"], &[])
+        .node("Softmax", &["s"], &["w"], &[("axis", (-1).into())])
+        .node("MatMul", &["w", "v_moved"], &["y"], &[])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+    let runs: &[&[u64]] = &[&[1, 1], &[3, 2], &[2, 17], &[3, 37], &[3, 40]];
+    check_sizes(&model(builder), &[("b", 1..=3), ("t", 1..=40)], runs, |sizes| {
+        vec![vec![sizes[0], sizes[1], 48]; 3]
+    });
+}
+
 #[test]
 fn keys_of_before_are_as_many_as_a_run_says() {
     let outputs = ["y", "present_k", "present_v"];
