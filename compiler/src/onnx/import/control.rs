@@ -6,6 +6,7 @@
 //! module. So do long loops, unless a value changes its type from step to step, or something must be
 //! known of a step while compiling.
 
+use super::counter::Counted;
 use super::functions::FlatNode;
 use super::graph::{Body, GraphImporter, Value};
 use super::{Attributes, MAX_UNROLLED_NODES, MAX_UNROLLED_STEPS, Node, NodeError};
@@ -17,6 +18,16 @@ use crate::onnx::ops::repeat::{Repeated, Row, UNROLLED_NODES, Until};
 /// Most steps of a loop that a condition on data ends, if it puts results side by side: there is room
 /// for those of all steps.
 const MAX_COUNTED_STEPS: i64 = 1 << 16;
+
+/// How many steps a loop makes.
+struct Steps {
+    /// As many at most, if that is known.
+    known: Option<i64>,
+    /// Whether there is a first one.
+    begins: Option<bool>,
+    /// As many as this says, whatever the condition.
+    counted: Option<Counted>,
+}
 
 /// A scan, whatever it goes over.
 struct Scan<'a> {
@@ -32,7 +43,7 @@ struct Scan<'a> {
 
 impl<'a> GraphImporter<'a, '_, '_> {
     /// `Loop`-1, -11, -13, -16, -19 and later (more types). If steps make tensors together, their
-    /// number must be known, or be a size of the run.
+    /// number must be known, or be a size of the run, which a counter may reach.
     pub(super) fn import_loop(
         &mut self,
         proto: &'a FlatNode<'_>,
@@ -80,7 +91,8 @@ impl<'a> GraphImporter<'a, '_, '_> {
             return Ok(values);
         }
         let told = self.shared.report.problems.len();
-        let run = self.run_loop(proto, &body, inputs, steps, begins, &carried);
+        let until = Steps { known: steps, begins, counted: None };
+        let run = self.run_loop(proto, &body, inputs, until, &carried);
         if begins != Some(true) || !can_unroll(&run, steps) {
             return run;
         }
@@ -153,21 +165,23 @@ impl<'a> GraphImporter<'a, '_, '_> {
         proto: &'a FlatNode<'_>,
         body: &Body<'_>,
         inputs: &[Option<ExprId>],
-        steps: Option<i64>,
-        begins: Option<bool>,
+        until: Steps,
         carried: &[Value],
     ) -> Result<Vec<Value>, NodeError> {
+        let Steps { known: steps, begins, counted } = until;
         let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
         let mut states = vec![match node.optional(1) {
             Some(condition) => node.reshape(condition, Vec::new())?,
             None => node.scalar(1.0, DType::Bool)?,
         }];
         states.extend(tensors(&node, carried)?);
-        let count = match node.optional(0) {
-            Some(count) => Some(node.reshape(count, Vec::new())?),
-            None => None,
+        let count = match (&counted, node.optional(0)) {
+            (Some(counted), _) => Some(node.end_of(counted)?),
+            (None, Some(count)) => Some(node.reshape(count, Vec::new())?),
+            (None, None) => None,
         };
-        let length = steps.map(Dim::from).or_else(|| {
+        let length = counted.as_ref().map(|counted| counted.length.clone());
+        let length = length.or(steps.map(Dim::from)).or_else(|| {
             let known = node.builder.data_of(count?).shape_value.as_deref();
             known.and_then(<[Dim]>::first).cloned()
         });
@@ -181,11 +195,12 @@ impl<'a> GraphImporter<'a, '_, '_> {
             node.leave_loop(around);
             return Ok(vec![Value::Unknown; results.len() - 1]);
         }
+        let mut found = None;
         let finish = || {
             let mut next = tensors(&node, &results)?;
             let rows = next.split_off(states.len());
             // A body that hands on its condition leaves it as it began.
-            let goes_on = match next[0] == repeat.states[0] {
+            let goes_on = match next[0] == repeat.states[0] || counted.is_some() {
                 true => begins,
                 false => flag(&mut node, next[0])?,
             };
@@ -202,6 +217,9 @@ impl<'a> GraphImporter<'a, '_, '_> {
                     rows.into_iter().map(row).collect()
                 }
                 None => {
+                    if count.is_none() {
+                        found = node.counted(&repeat, &states, &next, begins == Some(true));
+                    }
                     let error = NodeError::new(
                         "the number of steps depends on the model's inputs, and so would the extent \
                          of an output",
@@ -230,7 +248,15 @@ impl<'a> GraphImporter<'a, '_, '_> {
             }
             Err(error) => {
                 node.leave_loop(around);
-                Err(error)
+                match found {
+                    // The condition says no more than that.
+                    Some(counted) => {
+                        let until =
+                            Steps { known: None, begins: Some(true), counted: Some(counted) };
+                        self.run_loop(proto, body, inputs, until, carried)
+                    }
+                    None => Err(error),
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 mod attributes;
 mod branches;
 mod control;
+mod counter;
 mod extents;
 mod functions;
 mod graph;

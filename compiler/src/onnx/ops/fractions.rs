@@ -98,7 +98,8 @@ impl Node<'_, '_> {
         None
     }
 
-    fn operands(&self, value: ExprId) -> Option<(Op, [ExprId; 2])> {
+    /// An operator of two values, and these.
+    pub(in crate::onnx) fn operands(&self, value: ExprId) -> Option<(Op, [ExprId; 2])> {
         let call = self.builder.expr(value).as_call()?;
         match (&call.callee, call.args.as_slice()) {
             (Callee::Op(op), &[Some(lhs), Some(rhs)]) => Some((*op, [lhs, rhs])),

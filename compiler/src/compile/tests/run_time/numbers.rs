@@ -183,3 +183,58 @@ fn a_number_may_be_made_of_sizes_that_no_tensor_beside_it_has() {
         vec![vec![sizes[1]], vec![sizes[0]]]
     });
 }
+
+/// The rows of `x`, `[n, 3]`, each twice as large as the one before it made it, by a loop without a number of
+/// steps: it goes on while a counter, that begins at `start` and grows by `step`, is less than `n`.
+fn counting_loop(start: i64, step: i64) -> Model {
+    let number = |value: i64| Constant::from_i64(&[], &[value]).unwrap();
+    let cast = [("to", 1.into())];
+    let body = ModelBuilder::new(15)
+        .input::<i64>("i", DType::I64, &[])
+        .input::<i64>("go", DType::Bool, &[])
+        .input::<i64>("t", DType::I64, &[])
+        .input("sum", DType::F32, &[3])
+        .input::<i64>("end", DType::I64, &[])
+        .initializer("step", &number(step))
+        .node("Add", &["t", "step"], &["next"], &[])
+        .node("Cast", &["next"], &["next_number"], &cast)
+        .node("Cast", &["end"], &["end_number"], &cast)
+        .node("Less", &["next_number", "end_number"], &["goes_on"], &[])
+        .node("Gather", &["x", "t"], &["row"], &[("axis", 0.into())])
+        .node("Add", &["sum", "row"], &["half"], &[])
+        .node("Add", &["half", "half"], &["double"], &[])
+        .output::<i64>("goes_on", DType::Bool, &[])
+        .output::<i64>("next", DType::I64, &[])
+        .output("double", DType::F32, &[3])
+        .output::<i64>("end", DType::I64, &[])
+        .output("double", DType::F32, &[3])
+        .build_graph();
+    let builder = ModelBuilder::new(15)
+        .input("x", DType::F32, &[ModelDim::from("n"), ModelDim::from(3)])
+        .initializer("start", &number(start))
+        .initializer("zero", &number(0))
+        .initializer("zeros", &Constant::from_f32(&[3], &[0.0; 3]).unwrap())
+        .node("Shape", &["x"], &["shape"], &[])
+        .node("Gather", &["shape", "zero"], &["n"], &[])
+        .node("Less", &["start", "n"], &["goes"], &[])
+        .node(
+            "Loop",
+            &["", "goes", "start", "zeros", "n"],
+            &["last", "sum", "end", "all"],
+            &[("body", body.into())],
+        )
+        .output("sum", DType::F32, &[3])
+        .output("all", DType::F32, &[ModelDim::Unknown, ModelDim::from(3)]);
+    model(builder)
+}
+
+#[test]
+fn a_loop_that_counts_to_an_extent_has_as_many_rows() {
+    let runs: &[&[u64]] = &[&[1], &[2], &[7]];
+    check_sizes(&counting_loop(0, 1), &[("n", 1..=7)], runs, |sizes| vec![vec![sizes[0], 3]]);
+    let options = CompileOptions { dims: [("n".to_owned(), (1..=7).into())].into(), ..options() };
+    for other in [counting_loop(1, 1), counting_loop(0, 2)] {
+        let report = run(&other, &options).unwrap_err().to_string();
+        assert!(report.contains("the number of steps depends on the model's inputs"), "{report}");
+    }
+}
