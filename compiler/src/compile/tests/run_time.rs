@@ -653,6 +653,41 @@ fn statements_that_keep_to_rows_need_no_bound_and_others_do() {
     assert!(report.contains("depends on other units"), "{report}");
 }
 
+/// Rows are runs of their own only if none of them depends on which one it is.
+#[test]
+fn rows_that_depend_on_their_number_are_no_units() {
+    let number = |value: i64| Constant::from_i64(&[], &[value]).unwrap();
+    let shape = [ModelDim::from("batch"), ModelDim::from(4)];
+    let of_rows = |build: &dyn Fn(ModelBuilder) -> ModelBuilder| {
+        let builder = ModelBuilder::new(14)
+            .input("x", DType::F32, &shape)
+            .initializer("zero", &number(0))
+            .initializer("one", &number(1))
+            .initializer("table", &rows(&[64, 4]))
+            .node("Shape", &["x"], &["shape"], &[])
+            .node("Gather", &["shape", "zero"], &["n"], &[])
+            .node("Range", &["zero", "n", "one"], &["places"], &[]);
+        model(build(builder).output("y", DType::F32, &shape))
+    };
+    let axes = Constant::from_i64(&[1], &[1]).unwrap();
+    let numbered = of_rows(&|b| {
+        b.initializer("axes", &axes)
+            .node("Cast", &["places"], &["numbers"], &[("to", 1.into())])
+            .node("Unsqueeze", &["numbers", "axes"], &["column"], &[])
+            .node("Add", &["x", "column"], &["y"], &[])
+    });
+    let looked_up = of_rows(&|b| {
+        let b = b.node("Gather", &["table", "places"], &["found"], &[("axis", 0.into())]);
+        b.node("Add", &["x", "found"], &["y"], &[])
+    });
+    let triangle = of_rows(&|b| b.node("Trilu", &["x"], &["y"], &[]));
+    for model in [numbered, looked_up, triangle] {
+        let report = run(&model, &batch(1..)).unwrap_err().to_string();
+        assert!(report.contains("depends on other units"), "{report}");
+        check_sizes(&model, &[("batch", 1..=9)], &[&[1], &[5]], |sizes| vec![vec![sizes[0], 4]]);
+    }
+}
+
 #[test]
 fn a_size_without_bound_whose_units_meet_is_refused() {
     let mean = ModelBuilder::new(13)

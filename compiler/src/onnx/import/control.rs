@@ -19,6 +19,10 @@ use crate::onnx::ops::repeat::{Repeated, Row, UNROLLED_NODES, Until};
 /// for those of all steps.
 const MAX_COUNTED_STEPS: i64 = 1 << 16;
 
+/// Most loops that are imported again as their counters are found: each loop in another one is so for
+/// each time that the outer one is.
+const MAX_COUNTED_LOOPS: usize = 64;
+
 /// How many steps a loop makes.
 struct Steps {
     /// As many at most, if that is known.
@@ -250,12 +254,13 @@ impl<'a> GraphImporter<'a, '_, '_> {
                 node.leave_loop(around);
                 match found {
                     // The condition says no more than that.
-                    Some(counted) => {
+                    Some(counted) if self.shared.counted < MAX_COUNTED_LOOPS => {
+                        self.shared.counted += 1;
                         let until =
                             Steps { known: None, begins: Some(true), counted: Some(counted) };
                         self.run_loop(proto, body, inputs, until, carried)
                     }
-                    None => Err(error),
+                    Some(_) | None => Err(error),
                 }
             }
         }

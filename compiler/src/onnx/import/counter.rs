@@ -50,6 +50,11 @@ impl Node<'_, '_> {
             [length] if data.scope == repeat.around() => length.clone(),
             _ => return None,
         };
+        // A loop that begins in any case has a step at least, and no loop has less than none.
+        let least = if goes { 1 } else { 0 };
+        if self.facts().prove_le(&Dim::from(least), &length) != Some(true) {
+            return None;
+        }
         // The first step is asked for in the same way.
         let goes = goes
             || self.compared(first[0]).is_some_and(|[start, end]| {
@@ -70,11 +75,16 @@ impl Node<'_, '_> {
         self.operands(value).filter(|(op, _)| op.is(def)).map(|(_, operands)| operands)
     }
 
-    /// A number, before it changes its type, or its shape.
+    /// A number, before it changes its shape, or its type for another one that holds extents.
     fn unwrapped(&self, mut value: ExprId) -> ExprId {
+        let is_wide = |value| {
+            let dtype = self.builder.ty(value).as_tensor().map(|ty| ty.dtype);
+            matches!(dtype, Some(DType::I32 | DType::I64 | DType::F32 | DType::F64))
+        };
         while let Some(call) = self.builder.expr(value).as_call()
             && let Callee::Op(op) = call.callee
-            && [&CAST, &RESHAPE, &SQUEEZE, &EXPAND_DIMS].iter().any(|def| op.is(def))
+            && ([&RESHAPE, &SQUEEZE, &EXPAND_DIMS].iter().any(|def| op.is(def))
+                || op.is(&CAST) && is_wide(value))
             && let Some(&Some(from)) = call.args.first()
         {
             value = from;

@@ -61,6 +61,8 @@ pub(super) struct Shared<'m> {
     is_fixed: bool,
     /// Nodes that were imported as steps of loops.
     pub(super) unrolled: usize,
+    /// Loops that were imported a second time, as a counter ends them.
+    pub(super) counted: usize,
     pub(super) report: &'m mut Report,
 }
 
@@ -105,6 +107,7 @@ pub(super) fn import(
         too_old: false,
         is_fixed: true,
         unrolled: 0,
+        counted: 0,
         report,
     };
     let mut importer = GraphImporter {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::samples::{Known, samples};
 use crate::executor::RunTimeSizes;
 use crate::graph::Function;
-use crate::ir::IRModule;
+use crate::ir::{DType, IRModule};
 use crate::strategy::primitive::{Extents, primitive};
 use crate::te::{ComputeDag, StageId, StageKind};
 use crate::tir::{Analyzer, BufferId, PrimExpr, PrimFuncData, Stmt, VarId};
@@ -58,7 +58,30 @@ impl Units<'_> {
         Some((axis, shape[axis] / self.max))
     }
 
+    /// Whether all axes that go over units go as far with each, and are the only ones of a tensor.
+    fn are_whole(&self) -> bool {
+        let is_whole = |(shape, other): (&[i64], &[i64])| {
+            let differ = shape.iter().zip(other).filter(|(a, b)| a != b);
+            let extents: Vec<(i64, i64)> = differ.map(|(&a, &b)| (a, b)).collect();
+            match extents.as_slice() {
+                [] => true,
+                &[(extent, other)] => {
+                    let factor = extent / self.max;
+                    factor > 0 && factor * self.max == extent && other % factor == 0
+                }
+                _ => false,
+            }
+        };
+        let buffers = self.dag.func.buffers.iter();
+        buffers.zip(self.other.func.buffers.values()).all(|((_, buffer), other)| {
+            buffer.shape().len() == other.shape().len() && is_whole((buffer.shape(), other.shape()))
+        })
+    }
+
     fn are_independent(&self) -> bool {
+        if !self.are_whole() {
+            return false;
+        }
         self.dag.stages.iter().all(|(stage, data)| match &data.kind {
             StageKind::Placeholder => true,
             StageKind::Compute(value) => self.reads_own(stage, value),
@@ -75,18 +98,61 @@ impl Units<'_> {
         })
     }
 
-    /// Whether an element reads elements of its own unit, and such that belong to none.
+    /// Whether an element is made of elements of its own unit, and of such that belong to none, whichever unit
+    /// that is: its number may be in places of elements of units alone.
     fn reads_own(&self, stage: StageId, value: &PrimExpr) -> bool {
-        let mut own = true;
-        value.walk(&mut |expr| {
-            if let PrimExpr::Load { buffer, indices, .. } = expr
-                && let Some(read) = self.dag.stage_of(*buffer)
-                && let Some((axis, factor)) = self.axis(read)
-            {
-                own &= self.is_own(stage, &indices[axis], factor);
+        let data = &self.dag.stages[stage];
+        let mut analyzer = Analyzer::new();
+        for (&var, &extent) in data.axes.iter().zip(self.dag.shape(stage)) {
+            analyzer.bind(var, 0, extent);
+        }
+        for axis in data.kind.reduced() {
+            analyzer.bind(axis.var, 0, axis.extent);
+        }
+        let own = self.axis(stage).map(|(axis, factor)| (data.axes[axis], factor));
+        let mut first = First { func: &self.dag.func, own: own.into_iter().collect(), analyzer };
+        let is_own = |index: &PrimExpr, factor: i64| self.is_own(stage, index, factor);
+        self.is_of_any_unit(value, &mut first, &is_own)
+    }
+
+    /// Whether an expression is the same of the first unit, but for which elements of units it reads.
+    fn is_of_any_unit(
+        &self,
+        expr: &PrimExpr,
+        first: &mut First<'_>,
+        is_own: &dyn Fn(&PrimExpr, i64) -> bool,
+    ) -> bool {
+        match expr {
+            PrimExpr::Load { buffer, indices, .. } => {
+                self.are_of_any_unit(*buffer, indices, first, is_own)
             }
-        });
-        own
+            PrimExpr::Var { var, .. } => !first.own.contains_key(var),
+            _ if first.is_same(expr) => true,
+            _ => {
+                let mut all = true;
+                expr.for_each_child(&mut |child| {
+                    all = all && self.is_of_any_unit(child, first, is_own);
+                });
+                all
+            }
+        }
+    }
+
+    /// The same of the place of an element.
+    fn are_of_any_unit(
+        &self,
+        buffer: BufferId,
+        indices: &[PrimExpr],
+        first: &mut First<'_>,
+        is_own: &dyn Fn(&PrimExpr, i64) -> bool,
+    ) -> bool {
+        let over_units = self.axis_of(buffer);
+        indices.iter().enumerate().all(|(at, index)| match over_units {
+            Some((axis, factor)) if axis == at => {
+                is_own(index, factor) && first.is_same(&index.clone().floormod(factor))
+            }
+            _ => self.is_of_any_unit(index, first, is_own),
+        })
     }
 
     fn is_own(&self, stage: StageId, index: &PrimExpr, factor: i64) -> bool {
@@ -130,13 +196,53 @@ impl Units<'_> {
                 _ => {}
             }
         });
-        is_own
+        is_own && self.numbers_are_places(stmt, &over_units)
+    }
+
+    /// Whether the variables of loops over units are in places of elements of units alone.
+    fn numbers_are_places(&self, stmt: &Stmt, over_units: &BTreeSet<VarId>) -> bool {
+        let own = over_units.iter().map(|&var| (var, 1)).collect();
+        let mut first = First { func: &self.dag.func, own, analyzer: Analyzer::new() };
+        let mut all = true;
+        stmt.walk(&mut |stmt| match stmt {
+            Stmt::Store { buffer, indices, value } => {
+                all = all
+                    && self.are_of_any_unit(*buffer, indices, &mut first, &|_, _| true)
+                    && self.is_of_any_unit(value, &mut first, &|_, _| true);
+            }
+            _ => stmt.for_each_expr(&mut |expr| {
+                all = all && self.is_of_any_unit(expr, &mut first, &|_, _| true);
+            }),
+        });
+        all
     }
 
     /// The axis of a buffer that goes over units, and how far it goes with each.
     fn axis_of(&self, buffer: BufferId) -> Option<(usize, i64)> {
         let other = self.other.func.buffers.get(buffer)?;
         self.axis_among(self.dag.func.buffers[buffer].shape(), other.shape())
+    }
+}
+
+/// The first unit, as another one sees it.
+struct First<'a> {
+    func: &'a PrimFuncData,
+    /// Variables, and how many of their values belong to each unit.
+    own: BTreeMap<VarId, i64>,
+    analyzer: Analyzer,
+}
+
+impl First<'_> {
+    /// Whether an index that reads nothing is the same for the first unit.
+    fn is_same(&mut self, index: &PrimExpr) -> bool {
+        let reads = index.any(&mut |expr| matches!(expr, PrimExpr::Load { .. }));
+        if reads || index.dtype() != DType::I64 {
+            return false;
+        }
+        let of_first =
+            self.own.iter().map(|(&var, &factor)| (var, self.func.var_expr(var).floormod(factor)));
+        let of_first = index.clone().substitute(&of_first.collect());
+        of_first == *index || self.analyzer.can_prove_equal(index, &of_first)
     }
 }
 

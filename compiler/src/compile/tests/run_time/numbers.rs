@@ -186,7 +186,9 @@ fn a_number_may_be_made_of_sizes_that_no_tensor_beside_it_has() {
 
 /// The rows of `x`, `[n, 3]`, each twice as large as the one before it made it, by a loop without a number of
 /// steps: it goes on while a counter, that begins at `start` and grows by `step`, is less than `n`.
-fn counting_loop(start: i64, step: i64) -> Model {
+///
+/// With `always`, there is a first step whatever `n` is.
+fn counting_loop(start: i64, step: i64, always: bool) -> Model {
     let number = |value: i64| Constant::from_i64(&[], &[value]).unwrap();
     let cast = [("to", 1.into())];
     let body = ModelBuilder::new(15)
@@ -219,7 +221,7 @@ fn counting_loop(start: i64, step: i64) -> Model {
         .node("Less", &["start", "n"], &["goes"], &[])
         .node(
             "Loop",
-            &["", "goes", "start", "zeros", "n"],
+            &["", if always { "" } else { "goes" }, "start", "zeros", "n"],
             &["last", "sum", "end", "all"],
             &[("body", body.into())],
         )
@@ -231,9 +233,21 @@ fn counting_loop(start: i64, step: i64) -> Model {
 #[test]
 fn a_loop_that_counts_to_an_extent_has_as_many_rows() {
     let runs: &[&[u64]] = &[&[1], &[2], &[7]];
-    check_sizes(&counting_loop(0, 1), &[("n", 1..=7)], runs, |sizes| vec![vec![sizes[0], 3]]);
-    let options = CompileOptions { dims: [("n".to_owned(), (1..=7).into())].into(), ..options() };
-    for other in [counting_loop(1, 1), counting_loop(0, 2)] {
+    for always in [false, true] {
+        let counting = counting_loop(0, 1, always);
+        check_sizes(&counting, &[("n", 1..=7)], runs, |sizes| vec![vec![sizes[0], 3]]);
+    }
+    let from = |min: u64| CompileOptions {
+        dims: [("n".to_owned(), DimSize::RunTime { min, max: 7 })].into(),
+        ..options()
+    };
+    let others = [
+        (counting_loop(1, 1, false), from(1)),
+        (counting_loop(0, 2, false), from(1)),
+        // Of no rows, it would make one.
+        (counting_loop(0, 1, true), from(0)),
+    ];
+    for (other, options) in others {
         let report = run(&other, &options).unwrap_err().to_string();
         assert!(report.contains("the number of steps depends on the model's inputs"), "{report}");
     }
