@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use niello::ir::{Constant, DType};
+use niello::onnx::proto::{SequenceType, TypeProto, TypeValue, ValueInfoProto};
 use niello::onnx::{ModelBuilder, ModelDim, test_value_to_bytes};
 
 fn command() -> Command {
@@ -126,6 +127,13 @@ fn scores(folder: &Path) -> PathBuf {
     let file = folder.join("scores.onnx");
     write(&file, &model);
     file
+}
+
+/// Declares an input or output as a sequence of what it is.
+fn as_sequence(port: &mut ValueInfoProto) {
+    let sequence = SequenceType { elem_type: port.r#type.take().map(Box::new) };
+    let value = Some(TypeValue::Sequence(Box::new(sequence)));
+    port.r#type = Some(TypeProto { value, denotation: None });
 }
 
 /// A `.npy` file of `f32` elements, written by hand.

@@ -3,11 +3,10 @@
 use std::fs;
 
 use niello::ir::{Constant, DType};
-use niello::onnx::proto::{SequenceType, TypeProto, TypeValue};
 use niello::onnx::{ModelBuilder, TestValue, test_value_from_bytes, test_value_to_bytes};
 use serde_json::Value;
 
-use super::{fails, names, npy_elements, npy_f32, path, scores, succeeds, write};
+use super::{as_sequence, fails, names, npy_elements, npy_f32, path, scores, succeeds, write};
 
 /// `x` in `x.npy`, `bias` in `bias.pb`; the outputs for them are [`SCORES`] and [`TOTAL`].
 struct Files {
@@ -90,10 +89,7 @@ fn all_tensors_of_a_sequence_are_written() {
         .node("SequenceConstruct", &["a", "b"], &["s"], &[])
         .output("s", DType::F32, &[1])
         .build();
-    let output = &mut model.graph.as_mut().unwrap().output[0];
-    let sequence = SequenceType { elem_type: output.r#type.take().map(Box::new) };
-    let value = Some(TypeValue::Sequence(Box::new(sequence)));
-    output.r#type = Some(TypeProto { value, denotation: None });
+    as_sequence(&mut model.graph.as_mut().unwrap().output[0]);
     let [file, a, b, all, first, second] =
         ["s.onnx", "a.npy", "b.npy", "all.npz", "first.npy", "second.npy"].map(|n| files.path(n));
     write(file.as_ref(), &model.to_bytes());
@@ -108,6 +104,13 @@ fn all_tensors_of_a_sequence_are_written() {
     assert_eq!(npy_elements(second.as_ref()), [3.0]);
     let error = fails(&["run", &file, &a, &b, "-o", &first]);
     assert!(error.contains("the model has 2 outputs (`s_0`, `s_1`)"), "{error}");
+    let error = fails(&["run", &file, &a, &b, "-o", &format!("s={all}")]);
+    assert!(
+        error.contains("`s` is no tensor, but a sequence; help: the outputs are `s_0`, `s_1`"),
+        "{error}"
+    );
+    succeeds(&["run", &file, &a, &b, "-o", &format!("s_1={first}")]);
+    assert_eq!(npy_elements(first.as_ref()), [3.0]);
 }
 
 #[test]

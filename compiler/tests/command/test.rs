@@ -3,11 +3,13 @@
 use std::fs;
 
 use niello::ir::{Constant, DType};
-use niello::onnx::proto::{SequenceType, TensorTypeProto, TypeProto, TypeValue};
+use niello::onnx::proto::{TensorTypeProto, TypeProto, TypeValue};
 use niello::onnx::{ModelBuilder, test_value_to_bytes};
 use serde_json::Value;
 
-use super::{case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write};
+use super::{
+    as_sequence, case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write,
+};
 
 #[test]
 fn failing_cases_are_listed_and_counted() {
@@ -199,11 +201,7 @@ fn sequences_are_compared_element_by_element() {
         .output("t", DType::F32, &[1])
         .build();
     let graph = model.graph.as_mut().unwrap();
-    for port in graph.input.iter_mut().chain(&mut graph.output) {
-        let sequence = SequenceType { elem_type: port.r#type.take().map(Box::new) };
-        let value = Some(TypeValue::Sequence(Box::new(sequence)));
-        port.r#type = Some(TypeProto { value, denotation: None });
-    }
+    graph.input.iter_mut().chain(&mut graph.output).for_each(as_sequence);
     let sequence = |numbers: &[f32]| {
         let mut bytes = Vec::new();
         for &number in numbers {

@@ -181,8 +181,9 @@ fn run_model(args: &Args) -> Result<Ran, Failure> {
     let runner =
         Runner::new(args.backend.backend()?, &model, &inputs, &options, args.code.workers())?;
     let port = |name: &String| Port { name: name.clone(), dtype: None };
-    let output_ports: Vec<Port> = runner.output_names().iter().map(port).collect();
-    let targets = outputs::targets(&args.output, &output_ports)?;
+    let tensors: Vec<Port> = runner.output_names().iter().map(port).collect();
+    outputs::refuse_sequences(&args.output, &output_ports, &tensors)?;
+    let targets = outputs::targets(&args.output, &tensors)?;
     progress.say("running");
     let (values, compared) = match args.compare_with {
         None => match &args.values {

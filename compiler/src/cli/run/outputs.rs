@@ -70,6 +70,31 @@ pub(super) fn targets(args: &[String], ports: &[Port]) -> Result<Vec<Target>, Re
     report.into_result(targets)
 }
 
+/// Checks that arguments `NAME=FILE` name tensors, where a declared output is a sequence of several:
+/// with another name, all of it is a file's.
+///
+/// # Errors
+///
+/// A file is named for a sequence.
+pub(super) fn refuse_sequences(
+    args: &[String],
+    declared: &[Port],
+    tensors: &[Port],
+) -> Result<(), Problem> {
+    let is_for = |text: &str, port: &Port| {
+        text.strip_prefix(port.name.as_str()).is_some_and(|rest| rest.starts_with('='))
+    };
+    let mut sequences = declared.iter().filter(|port| tensors.iter().all(|t| t.name != port.name));
+    match sequences.find(|port| args.iter().any(|text| is_for(text, port))) {
+        None => Ok(()),
+        Some(Port { name, .. }) => {
+            let what = format!("output `{name}` is no tensor, but a sequence");
+            let help = format!("the outputs are {}; a .npz takes all of them", names(tensors));
+            Err(Problem::new(what).help(help))
+        }
+    }
+}
+
 /// Writes the files; returns their paths.
 ///
 /// # Errors

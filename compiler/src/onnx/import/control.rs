@@ -254,8 +254,8 @@ impl<'a> GraphImporter<'a, '_, '_> {
                 node.leave_loop(around);
                 match found {
                     // The condition says no more than that.
-                    Some(counted) if self.shared.counted < MAX_COUNTED_LOOPS => {
-                        self.shared.counted += 1;
+                    Some(counted) if self.shared.counted_loops < MAX_COUNTED_LOOPS => {
+                        self.shared.counted_loops += 1;
                         let until =
                             Steps { known: None, begins: Some(true), counted: Some(counted) };
                         self.run_loop(proto, body, inputs, until, carried)

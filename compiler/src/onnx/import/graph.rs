@@ -62,7 +62,7 @@ pub(super) struct Shared<'m> {
     /// Nodes that were imported as steps of loops.
     pub(super) unrolled: usize,
     /// Loops that were imported a second time, as a counter ends them.
-    pub(super) counted: usize,
+    pub(super) counted_loops: usize,
     pub(super) report: &'m mut Report,
 }
 
@@ -107,7 +107,7 @@ pub(super) fn import(
         too_old: false,
         is_fixed: true,
         unrolled: 0,
-        counted: 0,
+        counted_loops: 0,
         report,
     };
     let mut importer = GraphImporter {

@@ -72,10 +72,12 @@ impl Units<'_> {
                 _ => false,
             }
         };
-        let buffers = self.dag.func.buffers.iter();
-        buffers.zip(self.other.func.buffers.values()).all(|((_, buffer), other)| {
-            buffer.shape().len() == other.shape().len() && is_whole((buffer.shape(), other.shape()))
-        })
+        let [buffers, others] = [self.dag, self.other].map(|dag| &dag.func.buffers);
+        buffers.len() == others.len()
+            && buffers.values().zip(others.values()).all(|(buffer, other)| {
+                let shapes = (buffer.shape(), other.shape());
+                shapes.0.len() == shapes.1.len() && is_whole(shapes)
+            })
     }
 
     fn are_independent(&self) -> bool {
